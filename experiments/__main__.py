@@ -51,9 +51,9 @@ def list_commands() -> dict[str, str]:
 def is_user_error(error: Exception) -> bool:
     """Return True if the user can remove the cause of an error, and needs no traceback.
 
-    This holds for our own exception classes, and for a ValueError that comes from a `raise`
-    statement in our packages. A ValueError raised by JAX or NumPy is a bug, and its traceback is
-    needed. A full disk is the user's, too.
+    These errors are our own exception classes, a ValueError from a `raise` statement in our
+    packages, and the error of a full disk. A ValueError from JAX or NumPy is a bug, and its
+    traceback is needed.
     """
     if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
         return True
@@ -73,7 +73,7 @@ def is_user_error(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def exit_with_reader() -> Iterator[None]:
-    """Exit without a message if the reader of our output, such as `head`, has closed it."""
+    """Exit without a message if a program that reads our output, such as `head`, has ended."""
     try:
         try:
             yield

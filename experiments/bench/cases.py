@@ -3,9 +3,9 @@
 A case is one attention variant with the options of its call.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,8 +41,8 @@ class Case(NamedTuple):
       mask: "keys" hides random keys from all queries, with a mask of shape (B, 1, 1, S). "pairs"
         hides random pairs of query and key, with a mask of shape (B, 1, T, S). "" hides nothing.
       segments: Number of sequences of equal length that are packed into a row.
-      window: Largest distance of a visible key, as a part of the length: 1/8 means L/8 positions
-        on each side. 0 does not limit it.
+      window: Largest distance of a visible key, divided by the length. 1/8 means L/8 positions on
+        each side. 0 means no window.
       group: Number of query heads that share a key head.
       dropout_rate: Probability of dropping a weight.
     """
@@ -57,11 +57,6 @@ class Case(NamedTuple):
     dropout_rate: float = 0.0
 
 
-def _with(make: MakeVariant, **options: Any) -> MakeVariant:
-    """Return a function that makes a variant with some options of `make` fixed."""
-    return functools.partial(make, **options)
-
-
 REFERENCE_CASE = "vanilla_cudnn"  # Ratios are relative to the time of this case.
 CASES = {
     REFERENCE_CASE: Case(dot_product, "cudnn"),
@@ -70,13 +65,13 @@ CASES = {
     "vanilla_dropout": Case(dot_product, dropout_rate=0.1),
     "vanilla_xla": Case(dot_product, "xla"),
     "distance_aware": Case(distance_aware),
-    "distance_aware_local": Case(_with(distance_aware, weights=(LOCAL, LOCAL))),
-    "distance_aware_global": Case(_with(distance_aware, weights=(GLOBAL, GLOBAL))),
-    "distance_aware_exact": Case(_with(distance_aware, tolerance=0.0)),
+    "distance_aware_local": Case(partial(distance_aware, weights=(LOCAL, LOCAL))),
+    "distance_aware_global": Case(partial(distance_aware, weights=(GLOBAL, GLOBAL))),
+    "distance_aware_exact": Case(partial(distance_aware, tolerance=0.0)),
     "distance_aware_unsaturated": Case(
-        _with(distance_aware, weights=(-SMALL_WEIGHT, SMALL_WEIGHT))
+        partial(distance_aware, weights=(-SMALL_WEIGHT, SMALL_WEIGHT))
     ),
-    "distance_aware_everywhere": Case(_with(distance_aware, largest_weighted_distance=4.0)),
+    "distance_aware_everywhere": Case(partial(distance_aware, largest_weighted_distance=4.0)),
     "distance_aware_received": Case(distance_aware, received=True),
     "distance_aware_key_mask": Case(distance_aware, mask="keys"),
     "distance_aware_pair_mask": Case(distance_aware, mask="pairs"),
@@ -84,16 +79,16 @@ CASES = {
     "distance_aware_window": Case(distance_aware, window=1 / 8),
     "distance_aware_grouped": Case(distance_aware, group=4),
     "distance_aware_dropout": Case(distance_aware, dropout_rate=0.1),
-    "distance_aware_mapping": Case(_with(distance_aware, mapping=inverse_square)),
+    "distance_aware_mapping": Case(partial(distance_aware, mapping=inverse_square)),
     "distance_aware_xla": Case(distance_aware, "xla"),
     "relative_position": Case(relative_position),
-    "relative_position_keys": Case(_with(relative_position, values=False)),
+    "relative_position_keys": Case(partial(relative_position, values=False)),
     "transformer_xl": Case(transformer_xl),
     "adapted": Case(adapted),
-    "alibi": Case(_with(distance_bias, function="alibi")),
-    "kerple_log": Case(_with(distance_bias, function="kerple_log")),
-    "kerple_power": Case(_with(distance_bias, function="kerple_power")),
-    "t5_bias": Case(_with(distance_bias, function="t5_buckets")),
+    "alibi": Case(partial(distance_bias, function="alibi")),
+    "kerple_log": Case(partial(distance_bias, function="kerple_log")),
+    "kerple_power": Case(partial(distance_bias, function="kerple_power")),
+    "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
 }
 DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
@@ -119,7 +114,7 @@ class Operands(NamedTuple):
 
 
 def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Draw normally distributed inputs. All cases of a shape get the same query and cotangent.
+    """Draw normally distributed inputs. All cases of a shape have equal queries and cotangents.
 
     Args:
       shape: Sizes of the arrays.
@@ -161,7 +156,7 @@ def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
 
 
 def missing_device(case: Case) -> str | None:
-    """Return the device that a case needs and this machine lacks, or None if the case can run."""
+    """Return a description of the device that a case needs, or None if the case can run here."""
     name = case.implementation
     platforms = [None] if name is None else [each.platform for each in IMPLEMENTATIONS[name]]
     backend = jax.default_backend()

@@ -1,4 +1,4 @@
-"""Figure of the times that `bench` measured: one panel per shape, one bar per case."""
+"""Plot of the times that `bench` measured: one panel per shape, one bar per case."""
 
 from collections.abc import Mapping
 
@@ -26,24 +26,18 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     """Draw one panel per shape, with one bar per case. The time is printed beside its bar.
 
     A bar that is much longer than the other bars of its panel is cut, and an arrow marks the cut. A
-    case that was not timed in any panel is omitted from the figure.
+    case that was not timed in any panel is omitted.
 
     Args:
       times: Dict from the panel title to a dict from the case name to its time. A case that could
         not be timed has a short message instead. A case that is missing is marked "not timed".
-      unit: Label of the horizontal axes, below the figure.
+      unit: Common label of the horizontal axes, below all panels.
       mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
     """
-    timed = {
-        name
-        for panel in times.values()
-        for name, time in panel.items()
-        if not isinstance(time, str)
-    }
-    cases = [
-        case for case in dict.fromkeys(c for by in times.values() for c in by) if case in timed
-    ]
+    panels = times.values()
+    timed = {case for one in panels for case, time in one.items() if not isinstance(time, str)}
+    cases = [case for case in dict.fromkeys(c for one in panels for c in one) if case in timed]
     if not cases:
         raise ValueError(f"times must hold at least one time; got none in {list(times)}.")
     names = [case.replace("_", " ") for case in cases]
@@ -81,10 +75,10 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def select_common(times: Times) -> Times:
-    """Leave out the panels with few cases, and the cases that one of the remaining panels lacks.
+    """Return the panels with enough cases, and only the cases that all of these panels have.
 
-    A panel has few cases if it has fewer than half of the cases of the largest panel. If the
-    remaining panels have no case in common, nothing is left out.
+    A panel has enough cases if it has at least half as many as the largest panel. If these panels
+    have no case in common, return `times` unchanged.
 
     Args:
       times: Dict from the panel title to a dict from the case name to its time or a message.

@@ -1,10 +1,10 @@
-"""Measure the cases of the benchmark: compile, check and time each."""
+"""Measure the cases of the benchmark: compile, check and time each case."""
 
 import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.bench.cases import CASES, REFERENCE_CASE, Operands, draw_operands
 from experiments.bench.processes import measure_in_processes
@@ -43,9 +43,9 @@ def measure_shape(
 ) -> Iterator[Row]:
     """Yield the row of each case of a shape, the reference case first.
 
-    Cases that do not start before the deadline have no row. With several processes, all cases are
-    compiled before the first is timed. Compilation then stops before the deadline, so that time
-    remains for the cases that are compiled.
+    A case that does not start before the deadline has no row. With several processes, all cases
+    are compiled before the first case is timed. To leave time for the timings, compilation stops
+    when `COMPILE_SHARE` of the remaining time is used.
 
     Args:
       name: Name of the shape.
@@ -93,7 +93,7 @@ def measure_case(
 ) -> Row:
     """Check and time one case, and return its row with errors, times and memory.
 
-    If the case cannot run or its errors are too large, the message of the row states the reason.
+    If the case fails or its errors are too large, the row has a message and no times.
 
     Args:
       row: Row that contains only the names of the shape and the case.
@@ -112,7 +112,7 @@ def measure_case(
         if large:
             listed = ", ".join(f"{name} off by {error:.1e}" for name, error in large.items())
             return dataclasses.replace(row, message=f"{WRONG} {listed}")
-        timing = time_programs(programs, operands, shape.calls, settings.repeats)
-        return dataclasses.replace(row, **timing._asdict())
+        timing: dict[str, Any] = time_programs(programs, operands, shape.calls, settings.repeats)
+        return dataclasses.replace(row, **timing)
     except Exception as error:  # A case that fails must not stop the other cases.
         return dataclasses.replace(row, message=describe_failure(error))

@@ -1,9 +1,9 @@
-"""Measure each case of the benchmark in a process of its own.
+"""Measure each case of the benchmark in its own process.
 
-Tracing and lowering a kernel hold Python's global lock, so only processes compile in parallel. The
-cases of a shape are compiled first, several at a time. Then one process at a time checks and times
-its case, while nothing else runs. A process ends with its case, so that all its memory is free for
-the next case, and a crash concerns only one case.
+Threads cannot compile in parallel, because tracing and lowering hold Python's global interpreter
+lock. First, several processes at a time compile the cases of a shape. Then one process at a time
+checks and times its case, while nothing else runs. A process ends after its case. All its memory is
+then free for the next case, and a crash affects only one case.
 """
 
 import contextlib
@@ -71,7 +71,9 @@ def measure_in_processes(
 def _compile(
     cases: Sequence[str], start: Start, processes: int, deadline: float
 ) -> dict[str, _Worker]:
-    """Start a process for each case, and wait until all have compiled. See the caller's arguments.
+    """Start a process for each case, and wait until all processes have compiled their cases.
+
+    `measure_in_processes` explains the arguments.
 
     Returns:
       Worker of each case that started before the deadline, by the name of the case.
@@ -91,7 +93,7 @@ def _compile(
 
 
 def _wait_for_one(compiling: list[Connection]) -> None:
-    """Wait until a process has compiled its case or has crashed, and remove its connection."""
+    """Wait until at least one process has compiled or crashed. Remove its connection."""
     ready = set(wait(compiling))
     for connection in [connection for connection in compiling if connection in ready]:
         compiling.remove(connection)
@@ -101,7 +103,7 @@ def _wait_for_one(compiling: list[Connection]) -> None:
 
 
 def _start_worker(start: Start, case: str) -> _Worker:
-    """Start the process of a case. A fork would copy the state of the GPU, so it is spawned."""
+    """Spawn the process of a case. A forked process would copy the state of the GPU."""
     context = multiprocessing.get_context("spawn")
     own, other = context.Pipe()
     process = context.Process(target=_run, args=(other, start, case), daemon=True)

@@ -1,11 +1,10 @@
-"""Compiled programs of the cases of the benchmark.
+"""Compile the programs of the benchmark cases, from the shapes and dtypes of their inputs.
 
 For small shapes, launching a program takes longer than one call of attention. One program therefore
-runs several calls. A tiny number, computed from the output of a call, is added to one element of
-the query of the next call. This number is smaller than the rounding error of the element, but
-because of it the compiler can neither remove a call nor share work between calls.
-
-Programs are compiled from the types of their inputs.
+makes several calls. Each call must depend on the call before, or the compiler could remove calls or
+share work between them. The program therefore computes a tiny number from the output of a call, and
+adds it to one element of the query of the next call. The number is smaller than the rounding error
+of the element.
 """
 
 import functools
@@ -38,10 +37,10 @@ class Programs(NamedTuple):
       single: Program that runs a single forward and backward pass.
       forward: Program that runs all timed forward passes, one after the other.
       both: Program that runs all timed forward and backward passes, one after the other.
-      expected: Program that computes what `single` must return for the heads that are checked,
-        from float32 inputs. Its gradients of parameters have a leading axis, over which their sum
-        is the expected gradient.
-      select: Program that selects the heads that are checked from the output of `single`.
+      expected: Program that computes the correct outputs and gradients of the checked heads, in
+        float32. The gradients of parameters have an additional leading axis. Their sum over this
+        axis is the correct gradient.
+      select: Program that selects the checked heads from the output of `single`.
       implementation: Name of the implementation that `single` uses.
       compile_seconds: Time to compile `single`. Other processes may compile at the same time.
     """
@@ -72,7 +71,7 @@ def try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
 
 
 def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
-    """Compile the programs of a case. Each timed program contains `calls` calls.
+    """Compile the programs of a case.
 
     Args:
       case: Case to compile.
@@ -128,10 +127,10 @@ def name_implementation(program: str) -> str:
 
 
 def select_heads(operands: Operands, case: Case) -> Operands:
-    """Return the operands of the heads that are checked.
+    """Return the operands of the checked heads.
 
-    These are the query heads of the first and of the last key head. With dropout they are all
-    heads, because the dropped entries depend on the index of the head.
+    The checked heads are the first key head, the last key head, and their query heads. If the case
+    has dropout, all heads are checked, because the dropped entries depend on the head index.
     """
     if case.dropout_rate:
         return operands
@@ -164,12 +163,12 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def _compile_expected(case: Case, operands: Operands) -> Any:
-    """Compile the program of the expected outputs and gradients, for float32 operands.
+    """Compile the program that computes the correct outputs and gradients, in float32.
 
-    The implementation `reference` computes them for short sequences, and the implementation `xla`
-    for longer sequences. The gradients of the parameters have a leading axis: there is one gradient
-    for each example. With dropout, there is one for all examples, because the dropped entries
-    depend on the index of the example.
+    The program uses the implementation `reference` for short sequences, and `xla` for longer
+    sequences. The gradients of the parameters have a leading axis over examples. If the case has
+    dropout, this axis has the size 1: all examples must be computed together, because the dropped
+    entries depend on the example index.
     """
 
     def compute(operands: Operands) -> tuple[Attended, tuple]:
@@ -197,7 +196,7 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
 
 
 def _compile_select(case: Case, operands: Operands) -> Any:
-    """Compile the program that selects the heads that are checked from outputs and gradients."""
+    """Compile the program that selects the checked heads from outputs and gradients."""
 
     def select(output: Attended, gradients: tuple) -> tuple[Attended, tuple]:
         query, key, value, variant = gradients
@@ -215,8 +214,8 @@ def _to_float32(x: Array) -> Array:
 def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
     """Call `attention` with the options of a case.
 
-    All variants scale their scores. Without it, the softmax of `Adapted`, which does not scale by
-    default, would put all weight on one key for these inputs, and 16 bits would be too few.
+    All variants scale their scores, although `Adapted` does not by default. Without the scale, its
+    softmax would put all weight on one key for these inputs, and 16 bits would be too few.
 
     Args:
       case: Case with the options.
@@ -236,10 +235,10 @@ def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
 
 
 def _chain_calls(function: Function, operands: Operands, calls: int) -> Float[Array, "B L N H"]:
-    """Call a function `calls` times in sequence, and return the last, slightly changed query.
+    """Call a function `calls` times in sequence, and return the query after the last call.
 
-    A tiny number, computed from the output of a call, is added to the query of the next call.
-    Barriers keep the compiler from moving computation out of a call.
+    After each call, a tiny number is computed from the output, and added to one element of the
+    query. Barriers keep the compiler from moving computation out of a call.
     """
 
     def step(query: Array, _: None) -> tuple[Array, None]:

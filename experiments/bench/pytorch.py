@@ -3,9 +3,9 @@
 FlexAttention computes distance-aware attention (its `score_mod` is eq. 6 of the DA-Transformer
 paper), relative positions in the keys, ALiBi and the biases of T5, with the gradients of their
 parameters. PyTorch is imported only when a function of this module is called. The outputs of
-PyTorch are not checked. JAX reserves three quarters of the GPU memory, so PyTorch can use only one
-quarter. Each call is launched separately, so the times of small shapes include the time of the
-launch.
+PyTorch are not checked. The command `bench` keeps JAX from reserving GPU memory in advance, so that
+PyTorch can use the rest. Each call is launched separately, so the times of small shapes include the
+launch overhead.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ import numpy as np
 
 from distattn_jax.attention import alibi_slopes, t5_buckets
 from experiments.bench.cases import REFERENCE_CASE
+from experiments.bench.measure import Settings
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.variants import DEVIATION, GLOBAL, LOCAL, MAX_DISTANCE, V
@@ -52,7 +53,7 @@ def select_peers(cases: Sequence[str]) -> list[str]:
 
 
 def measure_pytorch(
-    peers: Sequence[str], name: str, shape: Shape, dtype: str, repeats: int, deadline: float
+    peers: Sequence[str], name: str, shape: Shape, settings: Settings
 ) -> Iterator[Row]:
     """Time attention functions of PyTorch, and yield one row for each of them.
 
@@ -60,39 +61,36 @@ def measure_pytorch(
       peers: Names of the functions in `PEERS`.
       name: Name of the shape.
       shape: Sizes of the arrays.
-      dtype: Name of the dtype of the inputs.
-      repeats: Number of timings, of which the median is reported.
-      deadline: Value of `time.monotonic()` after which no further function is timed.
+      settings: Settings of the measurement. After the deadline, no further function is timed.
     """
     for peer in peers:
-        if time.monotonic() > deadline:
+        if time.monotonic() > settings.deadline:
             return
         row = Row(name, peer, implementation=IMPLEMENTATION)
-        _, make_peer = PEERS[peer]
         try:
-            forward, both, message = _measure_peer(make_peer, shape, dtype, repeats)
-            yield dataclasses.replace(row, forward_ms=forward, both_ms=both, message=message)
+            yield dataclasses.replace(row, **_measure_peer(PEERS[peer][1], shape, settings))
         except Exception as error:  # Any error of PyTorch becomes a message in the table.
             yield dataclasses.replace(row, message=_describe(error))
 
 
 def _measure_peer(
-    make_peer: Callable[..., Peer], shape: Shape, dtype: str, repeats: int
-) -> tuple[float | None, float | None, str]:
-    """Time one function forward, then forward and backward with all gradients.
+    make_peer: Callable[..., Peer], shape: Shape, settings: Settings
+) -> dict[str, Any]:
+    """Time one function: first the forward pass alone, then the forward and backward pass.
+
+    The backward pass computes the gradients of query, key, value and all parameters.
 
     Returns:
-      Milliseconds of the forward pass, milliseconds of both passes, and a message that is "" if
-      nothing failed. A time that could not be measured is None.
+      Values of the fields `forward_ms`, `both_ms` and `message` of `Row`.
     """
     import torch
 
     torch.compiler.reset()  # PyTorch limits how often a function is compiled.
     torch.cuda.empty_cache()
     batch, heads, length, width, calls = shape
+    dtype = getattr(torch, settings.dtype)
     query, key, value, cotangent = (
-        torch.randn(batch, heads, length, width, device="cuda", dtype=getattr(torch, dtype))
-        for _ in range(4)
+        torch.randn(batch, heads, length, width, device="cuda", dtype=dtype) for _ in range(4)
     )
     attend, parameters = make_peer(query, key, value)
     inputs = (query, key, value, *parameters)
@@ -100,11 +98,11 @@ def _measure_peer(
     def gradients() -> Any:
         return torch.autograd.grad(attend(), inputs, cotangent)
 
-    forward, reason = _try_timing(attend, calls, repeats)
+    forward, reason = _try_timing(attend, calls, settings.repeats)
     for tensor in inputs:
         tensor.requires_grad_(True)
-    both, backward_reason = _try_timing(gradients, calls, repeats)
-    return forward, both, reason or backward_reason
+    both, backward_reason = _try_timing(gradients, calls, settings.repeats)
+    return {"forward_ms": forward, "both_ms": both, "message": reason or backward_reason}
 
 
 def _make_sdpa(query: Any, key: Any, value: Any) -> Peer:
@@ -157,7 +155,7 @@ def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with linear biases, whose slopes are learned."""
+    """Return attention with linear biases (ALiBi). The slopes are learned."""
     import torch
 
     slopes = torch.tensor(alibi_slopes(query.shape[1]), device="cuda", dtype=torch.float32)
@@ -170,7 +168,7 @@ def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_t5(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with one learned number for each bucket of relative positions."""
+    """Return attention with the biases of T5: one learned number per bucket of positions."""
     import torch
 
     farthest = t5_buckets.max_distance
@@ -198,7 +196,7 @@ PEERS: dict[str, tuple[str, Callable[..., Peer]]] = {
 
 
 def _compile_flex() -> Callable[..., Any]:
-    """Return FlexAttention, which PyTorch compiles when it is first called."""
+    """Return FlexAttention as a compiled function. PyTorch compiles it at the first call."""
     import torch
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -214,15 +212,16 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _describe(error: Exception) -> str:
-    """Return the first line of an error of PyTorch as a message of the table."""
+    """Return the message of the table for an error of PyTorch: its first line."""
     return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
-    """Return the milliseconds per call: the median of `repeats` timings of `calls` calls.
+    """Return the median time per call in milliseconds, over `repeats` timings of `calls` calls.
 
-    Two more calls run first. If all timings together would take longer than `MAX_SECONDS`, fewer
-    calls are timed: the gradients of parameters of FlexAttention can take many seconds.
+    Two calls come first: one to compile, and one to estimate the time per call. If all timings
+    would take longer than `MAX_SECONDS`, fewer calls are timed. The gradients of the parameters of
+    FlexAttention can take many seconds.
     """
     call()  # compiles
     first = _time_calls(call, 1)
@@ -234,7 +233,7 @@ def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:
 
 
 def _time_calls(call: Callable[[], Any], calls: int) -> float:
-    """Return the milliseconds per call of `calls` calls."""
+    """Make `calls` calls, and return the mean time per call in milliseconds."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Stored results of the benchmark: add the rows of a new run to those of earlier runs."""
+"""Stored results of the benchmark: add the rows of a new run to the rows of earlier runs."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from experiments.papers.stored_results import round_numbers
 def add_rows(
     setup: Mapping[str, Any], rows: Iterable[Row], stored: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the content of a results file: new rows, and stored rows of other cases.
+    """Return the content of a results file: the new rows, and the stored rows of earlier runs.
 
-    A new row replaces a stored row of the same shape and case. The ratios of a row remain relative
-    to the reference case of the run that measured it. Rows are sorted by shape and case.
+    A new row replaces the stored row of the same shape and case. Stored ratios do not change: they
+    are relative to the reference case of the earlier run. Rows are sorted by shape and case.
 
     Args:
       setup: Setup of the new run.
@@ -43,22 +43,19 @@ def add_rows(
 
 
 def check_same_setup(setup: Mapping[str, Any], stored: Mapping[str, Any], path: Any) -> None:
-    """Raise ValueError unless the rows of two runs may stand in one file.
+    """Raise a ValueError if the rows of two runs cannot be compared, and must not share a file.
+
+    Device, platform, versions of packages, dtype, w, v and the sizes of the shapes must be equal.
 
     Args:
       setup: Setup of the new run.
       stored: Content of the file of earlier runs.
       path: Path of the file, for the error message.
     """
-    pairs = {
-        name: (stored["environment"].get(name), setup["environment"].get(name))
-        for name in ("device", "platform")
-    }
-    versions = [content["environment"]["packages"] for content in (stored, setup)]
-    pairs |= {
-        name: (versions[0].get(name), versions[1].get(name))
-        for name in sorted({*versions[0], *versions[1]})
-    }
+    old, new = (content["environment"] for content in (stored, setup))
+    pairs = {name: (old.get(name), new.get(name)) for name in ("device", "platform")}
+    for name in sorted(old["packages"].keys() | new["packages"].keys()):
+        pairs[name] = (old["packages"].get(name), new["packages"].get(name))
     pairs |= {name: (stored[name], setup[name]) for name in ("dtype", "w", "v")}
     for name, sizes in setup["shapes"].items():
         pairs[f"shape {name}"] = (stored["shapes"].get(name, sizes), sizes)

@@ -21,7 +21,7 @@ class Shape(NamedTuple):
     heads: int
     length: int
     width: int
-    calls: int
+    calls: int = 1
 
     @property
     def flops(self) -> int:
@@ -40,25 +40,26 @@ class Shape(NamedTuple):
 SHAPES = {
     "paper": Shape(64, 16, 512, 16, calls=50),
     "bert": Shape(64, 12, 256, 64, calls=50),
-    "mid": Shape(8, 16, 2048, 64, calls=1),
-    "wide": Shape(4, 16, 4096, 128, calls=1),
-    "long": Shape(4, 16, 8192, 64, calls=1),
-    "xlong": Shape(1, 16, 32768, 64, calls=1),
+    "mid": Shape(8, 16, 2048, 64),
+    "wide": Shape(4, 16, 4096, 128),
+    "long": Shape(4, 16, 8192, 64),
+    "xlong": Shape(1, 16, 32768, 64),
 }
 CPU_SHAPES = {
-    "paper": Shape(2, 4, 64, 16, calls=1),
-    "bert": Shape(2, 4, 32, 64, calls=1),
-    "mid": Shape(1, 4, 128, 64, calls=1),
-    "wide": Shape(1, 4, 96, 128, calls=1),
-    "long": Shape(1, 4, 192, 64, calls=1),
-    "xlong": Shape(1, 4, 256, 64, calls=1),
+    "paper": Shape(2, 4, 64, 16),
+    "bert": Shape(2, 4, 32, 64),
+    "mid": Shape(1, 4, 128, 64),
+    "wide": Shape(1, 4, 96, 128),
+    "long": Shape(1, 4, 192, 64),
+    "xlong": Shape(1, 4, 256, 64),
 }
 
 
 def describe_shape(name: str, shape: Shape) -> tuple[str, str]:
     """Return a title and a subtitle for a shape, e.g. ("long", "B4 N16 L8192 H64").
 
-    On a CPU, a smaller shape replaces the shape of this name. The title is then its sizes.
+    On a CPU, a smaller shape replaces the shape of this name. The title is then the sizes of the
+    smaller shape, and the subtitle is "instead of" and the name.
     """
     sizes = str(shape)
     return (name, sizes) if sizes == str(SHAPES[name]) else (sizes, f"instead of {name}")

@@ -1,8 +1,8 @@
-"""Trainers on random texts, whose training steps the command `speed` times.
+"""Trainers on random texts, for the command `speed`, which times their training steps.
 
 Attention variants are timed in a text classifier. Guides (auxiliary losses on the attention) are
-timed in the fine-tuning of a BERT with random parameters. Guides that need other inputs besides
-tokens cannot be timed.
+timed while a BERT with random parameters is fine-tuned. Guides that need more inputs than tokens
+cannot be timed.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ def default_config() -> SpeedConfig:
 
 
 def make_speed_trainer(config: SpeedConfig, method: str, seeds: int) -> Trainer:
-    """Return a trainer on random texts. It neither validates nor saves before its last step."""
+    """Return a trainer on random texts that neither validates nor saves before its last step."""
     make = make_fine_tuning if config.times_guides else make_text_classification
     task, tables = make(config, method, seeds)
     return Trainer(task, tables, sharding.make_mesh(), steps=config.warm + config.steps)
@@ -101,12 +101,8 @@ def make_text_classification(
     """Return a text classification task that uses `method`, and tables of random tokens."""
     task = TextClassification(
         TextClassificationConfig(
-            methods=(method,),
-            seeds=seeds,
-            data=_text_data(TextClassificationConfig().data, config),
             model=config.model,
-            optimizer=config.optimizer,
-            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+            **_shared_options(config, method, seeds, TextClassificationConfig().data),
         ),
         tokenizer=cast(Any, NumberedTokens(config.vocabulary)),
         labels=tuple("abcd"),
@@ -138,17 +134,13 @@ def make_fine_tuning(
     )
     task = PretrainedClassification(
         PretrainedClassificationConfig(
-            methods=(guide,),
-            seeds=seeds,
-            data=_text_data(PretrainedClassificationConfig().data, config),
             model=PretrainedModelConfig(
                 dropout_rate=model.dropout_rate,
                 dtype=model.dtype,
                 implementation=model.implementation,
                 remat=config.remat,
             ),
-            optimizer=config.optimizer,
-            output=OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+            **_shared_options(config, guide, seeds, PretrainedClassificationConfig().data),
         ),
         tokenizer=cast(Any, NumberedTokens(config.vocabulary)),
         labels=tuple("abc"),
@@ -157,14 +149,24 @@ def make_fine_tuning(
     return task, make_tables(config, "tokens", "types")
 
 
-def _text_data(data: Any, config: SpeedConfig) -> Any:
-    """Return the data options of a task, changed for the timing.
+def _shared_options(config: SpeedConfig, method: str, seeds: int, data: Any) -> dict[str, Any]:
+    """Return the options that both tasks take from the options of the command.
 
-    The batch options are copied from `config`. The maximum text length is raised to `config.length`
-    if it is smaller.
+    Args:
+      config: Options of the command `speed`.
+      method: Attention variant or guide.
+      seeds: Number of models.
+      data: Default data options of the task. The batch options of `config` replace theirs. If
+        `config.length` is larger, it replaces the maximum length of a text.
     """
-    batches = dataclasses.asdict(config.data)
-    return dataclasses.replace(data, longest=max(data.longest, config.length), **batches)
+    longest, batches = max(data.longest, config.length), dataclasses.asdict(config.data)
+    return {
+        "methods": (method,),
+        "seeds": seeds,
+        "data": dataclasses.replace(data, longest=longest, **batches),
+        "optimizer": config.optimizer,
+        "output": OutputConfig(evaluate_every=NEVER, checkpoint_every=NEVER),
+    }
 
 
 class NumberedTokens:

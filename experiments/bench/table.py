@@ -56,7 +56,7 @@ class Row:
 
 
 def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
-    """Return a copy of the row, with its TFLOP/s and its time ratios to the reference row.
+    """Return a copy of the row with TFLOP/s, and with time ratios to the reference row.
 
     A forward and backward pass is assumed to need the operations of 3.5 forward passes.
     Recomputation in the backward pass is not included.
@@ -108,8 +108,8 @@ def read_rows(content: Mapping[str, Any]) -> list[Row]:
 def format_ratios(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     """Format a Markdown table of the times of a forward and backward pass.
 
-    There is one line for each case and one column for each shape. The first line has milliseconds
-    of the reference case, all other lines have the ratio to it. A case without a time has its
+    The table has one line per case and one column per shape. The line of the reference case has
+    milliseconds. All other lines have ratios to the reference case. A case without a time has its
     message instead.
 
     Args:

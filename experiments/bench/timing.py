@@ -1,8 +1,8 @@
-"""Check the compiled programs of a case of the benchmark, and time them."""
+"""Check the outputs of the compiled programs of a benchmark case, and time the programs."""
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,27 +19,12 @@ INPUTS = ("values", "received", "d_query", "d_key", "d_value")  # Other names ar
 SHORT_NAMES = {"d_variant.weight": "d_w", "d_variant.shape": "d_v"}
 
 
-class Timing(NamedTuple):
-    """Memory and run times of one call.
-
-    Attributes:
-      temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs. None if
-        the compiler does not report it.
-      forward_ms: Milliseconds of a forward pass.
-      both_ms: Milliseconds of a forward and backward pass.
-    """
-
-    temporary_mib: float | None
-    forward_ms: float
-    both_ms: float
-
-
 def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
     """Return the relative error of each output and gradient, by name.
 
-    Only the heads that `select_heads` returns are compared with the expected arrays. The error of a
-    parameter is relative to the root of the sum of squares of the gradients of all examples. These
-    gradients have both signs, and may be much larger than their sum.
+    Only the heads that `select_heads` returns are compared with the expected arrays. The gradient
+    of a parameter is a sum over examples. Its terms have both signs, and may be much larger than
+    the sum. Its error is therefore relative to the norm of the terms, not to the norm of the sum.
     """
     expected = name_arrays(*programs.expected(operands))
     actual = name_arrays(*programs.select(*programs.single(operands)))
@@ -51,11 +36,13 @@ def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
 
 
 def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
-    """Return the errors above their limits, by name. An error that is NaN is included."""
+    """Return the errors above `LIMIT`, and the errors that are NaN, by name."""
     return {name: error for name, error in errors.items() if not error <= LIMIT}
 
 
-def time_programs(programs: Programs, operands: Operands, calls: int, repeats: int) -> Timing:
+def time_programs(
+    programs: Programs, operands: Operands, calls: int, repeats: int
+) -> dict[str, float | None]:
     """Measure the time and the memory of one call of attention.
 
     Args:
@@ -63,21 +50,24 @@ def time_programs(programs: Programs, operands: Operands, calls: int, repeats: i
       operands: Inputs of the programs.
       calls: Number of calls inside a timed program.
       repeats: Number of timings, of which the median is returned.
+
+    Returns:
+      Values of the fields `temporary_mib`, `forward_ms` and `both_ms` of `Row`. The memory is None
+      if the compiler does not report it.
     """
     memory = programs.single.memory_analysis()
-    return Timing(
-        temporary_mib=memory.temp_size_in_bytes / 2**20 if memory else None,
-        forward_ms=_milliseconds(programs.forward, operands, calls, repeats),
-        both_ms=_milliseconds(programs.both, operands, calls, repeats),
-    )
+    return {
+        "temporary_mib": memory.temp_size_in_bytes / 2**20 if memory else None,
+        "forward_ms": _milliseconds(programs.forward, operands, calls, repeats),
+        "both_ms": _milliseconds(programs.both, operands, calls, repeats),
+    }
 
 
 def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) -> float:
-    """Return the milliseconds per call: the median of `repeats` timings of the program.
+    """Return the median time per call in milliseconds, over `repeats` timings.
 
-    A run of the program contains `calls` calls. Two more runs come first and are not timed. Each
-    timing launches a short program several times before it waits, so that the time of the launches
-    is hidden.
+    One run of the program makes `calls` calls. Two warm-up runs are not timed. If the program is
+    short, a timing launches several runs before it blocks, to hide the launch overhead.
     """
     _time_launches(program, operands, 1)
     seconds = _time_launches(program, operands, 1)
@@ -87,7 +77,7 @@ def _milliseconds(program: Any, operands: Operands, calls: int, repeats: int) ->
 
 
 def _time_launches(program: Any, operands: Operands, launches: int) -> float:
-    """Return the seconds of one run of a program: the mean of `launches` successive runs."""
+    """Launch a program `launches` times, then block. Return the mean time per run in seconds."""
     start = time.perf_counter()
     for _ in range(launches):
         outputs = program(operands)
@@ -98,8 +88,9 @@ def _time_launches(program: Any, operands: Operands, launches: int) -> float:
 def name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
     """Return all outputs and gradients in a dict by name. Arrays that are None are omitted.
 
-    The gradient of a parameter of a variant is named by its path, such as "d_variant.keys". The
-    gradients of the parameters w and v of distance-aware attention are "d_w" and "d_v".
+    The name of a parameter's gradient contains the path of the parameter in the variant, such as
+    "d_variant.keys". Distance-aware attention has two short names: "d_w" is the gradient of its
+    distance weights w, and "d_v" is the gradient of its sigmoid shapes v.
     """
     query, key, value, variant = gradients
     arrays = dict(zip(INPUTS, (output.values, output.received, query, key, value), strict=True))
@@ -114,7 +105,7 @@ def _relative_error(actual: Array, parts: Array) -> float:
 
     Args:
       actual: Array to check.
-      parts: Parts of the expected array, which is their sum over the first axis.
+      parts: Terms of the expected array. Their sum over the first axis is the expected array.
     """
     a, b = (np.asarray(x, np.float64) for x in (actual, parts))
     return float(np.linalg.norm((a - b.sum(axis=0)).ravel()) / np.linalg.norm(b.ravel()))

@@ -1,7 +1,7 @@
-"""Lists of the programs that are compiled for TPUs, by the question that they answer."""
+"""Lists of the programs that are compiled for TPUs, one list for each table of the results."""
 
-from experiments.bench.shapes import SHAPES
-from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case, Sizes
+from experiments.bench.shapes import SHAPES, Shape
+from experiments.bench.tpu_programs import OPTIONS, VARIANTS, XLA, Case
 
 MAIN_GENERATIONS = ("v5e", "v6e")
 WIDTHS = (64, 128)
@@ -9,12 +9,12 @@ LENGTHS = (2048, 32768)
 SCHEDULED = ("splash", "dot_product", "distance_aware")
 TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
-TRAINING = Sizes(batch=64, heads=12, length=512, width=64)
-SMALL = Sizes(batch=1, heads=2, length=2048, width=64)
+TRAINING = Shape(batch=64, heads=12, length=512, width=64)
+SMALL = Shape(batch=1, heads=2, length=2048, width=64)
 
 
 def schedule_cases() -> list[Case]:
-    """Return the cases whose scheduled bundles are compared, at equal sizes of tiles."""
+    """Return the cases whose scheduled bundles are compared. All have the same tile size."""
     sizes = SMALL._replace(width=128)
     programs = (*SCHEDULED, *(name for name in VARIANTS if name not in SCHEDULED))
     return [
@@ -27,12 +27,11 @@ def schedule_cases() -> list[Case]:
 def memory_cases() -> list[Case]:
     """Return the cases whose temporary memory is compared."""
     programs = (*SCHEDULED, "relative_position", "t5", "transformer_xl", "transformer_xl" + XLA)
-    sizes = [Sizes(*SHAPES[name][:4]) for name in ("long", "xlong")]
     return [
-        Case(program, generation, each, TILE if program == "splash" else None)
+        Case(program, generation, sizes, TILE if program == "splash" else None)
         for generation in MAIN_GENERATIONS
         for program in programs
-        for each in sizes
+        for sizes in (SHAPES["long"], SHAPES["xlong"])
     ]
 
 
@@ -86,7 +85,7 @@ GROUPS = {
 
 
 def find_case(name: str) -> Case:
-    """Return the case of a name."""
+    """Return the case with this name, or raise a ValueError."""
     cases = {case.name: case for make_cases in GROUPS.values() for case in make_cases()}
     if name not in cases:
         raise ValueError(f"--case must be the name of a case, such as {next(iter(cases))!r}.")

@@ -1,4 +1,4 @@
-"""Compile the TPU kernels without a TPU, and store the figures that the compiler reports.
+"""Compile the TPU kernels without a TPU, and store the numbers that the compiler reports.
 
 The compiler for TPUs runs on every x86_64 machine with Linux, after `pip install '.[tpu]'`:
 
@@ -7,10 +7,10 @@ The compiler for TPUs runs on every x86_64 machine with Linux, after `pip instal
     python -m experiments.bench.tpu_compile --groups tiles     # sizes of tiles, and the best
     python -m experiments.bench.tpu_compile --groups           # only update the pages
 
-Each case is compiled by a process of its own. Results are stored after each case, with the versions
-of JAX and of the compiler. A stored case of the same versions is not compiled again. Nothing runs
-on a TPU and nothing is timed on one: the results are memory, scheduled bundles per tile, and
-seconds to compile.
+A case is one program for one kind of TPU. Each case is compiled in its own process. Each result is
+stored at once, with the versions of JAX and of the compiler. If a case has a stored result with the
+current versions, it is not compiled again. Nothing runs on a TPU. The results are memory, scheduled
+bundles per tile, and seconds to compile.
 """
 
 import argparse
@@ -51,7 +51,7 @@ LONGEST_MESSAGE = 400  # characters of an error of the compiler
 
 
 def compile_case(name: str, folder: Path) -> dict[str, Any]:
-    """Compile one case, and return the figures of the compiler.
+    """Compile one case, and return its status and the numbers that the compiler reports.
 
     Args:
       name: Name of the case.
@@ -92,7 +92,7 @@ def compile_case(name: str, folder: Path) -> dict[str, Any]:
 
 
 def compile_in_process(name: str, deadline: float) -> dict[str, Any]:
-    """Compile one case in a process of its own, and return the figures of the compiler.
+    """Call `compile_case` in a new process, and return the result.
 
     Args:
       name: Name of the case.
@@ -123,7 +123,7 @@ def compile_in_process(name: str, deadline: float) -> dict[str, Any]:
 
 
 def compile_all(names: list[str], path: Path, processes: int, seconds: float) -> None:
-    """Compile all cases that have no stored result, and store the result of each.
+    """Compile the cases that have no stored result with the current versions, and store results.
 
     Args:
       names: Names of the cases.
@@ -153,18 +153,18 @@ def find_versions() -> dict[str, str]:
 
 
 def read_cases(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the stored figures of each case, by the name of the case."""
+    """Return the stored result of each case, by the name of the case."""
     return json.loads(path.read_text())
 
 
 def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Write the figures of all cases, with one line per case."""
+    """Write the results of all cases, with one line per case."""
     lines = [f" {json.dumps(name)}: {json.dumps(cases[name])}" for name in sorted(cases)]
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def main() -> None:
-    """Compile the cases of the chosen groups, and update the page of the results."""
+    """Compile the cases of the chosen groups, and update both pages with TPU results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     groups = tuple(GROUPS)
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)

@@ -1,14 +1,14 @@
 """Programs that are compiled for TPUs without a TPU: attention, splash attention, a training step.
 
-Each program of attention computes all gradients of one call, so that it contains the forward kernel
+A program of attention computes all gradients of one call. It therefore contains the forward kernel
 and all gradient kernels.
 """
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -17,37 +17,15 @@ import jax.numpy as jnp
 from jax.experimental import topologies
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from distattn_jax.attention import (
-    Adapted,
-    DistanceAware,
-    DistanceBias,
-    DotProduct,
-    RelativePosition,
-    T5Buckets,
-    TransformerXL,
-    attention,
-    devices,
-    early_add,
-)
+from distattn_jax.attention import Variant, attention, devices, early_add
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
+from experiments.bench import variants
+from experiments.bench.shapes import Shape
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
-CLIP_DISTANCE, BUCKETS = 16, 32
 XLA = "_xla"  # end of the name of a program without our kernels
 P = PartitionSpec
-
-
-class Sizes(NamedTuple):
-    """Sizes of the inputs of attention: batch B, heads N, length L and head width H."""
-
-    batch: int
-    heads: int
-    length: int
-    width: int
-
-    def __str__(self) -> str:
-        return f"B{self.batch} N{self.heads} L{self.length} H{self.width}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,17 +33,17 @@ class Case:
     """One program for one kind of TPU.
 
     Attributes:
-      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step". The name of a
-        variant that ends in `XLA` stands for `implementation="xla"`.
+      program: Key of `VARIANTS` or `OPTIONS`, "splash" or "training_step". A key of `VARIANTS`
+        with the suffix `XLA` means the same variant with `implementation="xla"`.
       generation: Generation of the TPU, a key of `TOPOLOGIES`.
-      sizes: Sizes of the inputs. A training step has sizes of its own.
-      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+      sizes: Sizes of the inputs. A training step uses only the batch size and the length.
+      tile: Number of queries and number of keys of a tile. None means that the library chooses.
       mesh: Size of the axes (data, model) of the mesh.
     """
 
     program: str
     generation: str
-    sizes: Sizes
+    sizes: Shape
     tile: tuple[int, int] | None = None
     mesh: tuple[int, int] = (1, 1)
 
@@ -81,75 +59,34 @@ class Case:
 
 
 MakeArray = Callable[..., Any]  # returns an array or a type of an array, given shape and dtype
-MakeVariant = Callable[[Sizes, MakeArray], Any]
-
-
-def _distance_aware(mapping: str, parameters: int, **arguments: Any) -> MakeVariant:
-    """Return a function that makes distance-aware attention, whose mapping has some parameters."""
-
-    def make(sizes: Sizes, make_array: MakeArray) -> DistanceAware:
-        numbers = make_array((sizes.heads,), jnp.float32)
-        shape = {0: (), 1: numbers}.get(parameters, (numbers,) * parameters)
-        return DistanceAware(numbers, shape, mapping=mapping, **arguments)
-
-    return make
-
-
-def _distance_bias(function: Any, *shapes: tuple[int, ...]) -> MakeVariant:
-    """Return a function that makes a distance bias, with parameters of these shapes per head."""
-
-    def make(sizes: Sizes, make_array: MakeArray) -> DistanceBias:
-        parameters = tuple(make_array((sizes.heads, *shape), jnp.float32) for shape in shapes)
-        return DistanceBias(parameters if len(shapes) > 1 else parameters[0], function)
-
-    return make
-
-
-def _relative_position(sizes: Sizes, make_array: MakeArray) -> RelativePosition:
-    table = make_array((sizes.heads, 2 * CLIP_DISTANCE + 1, sizes.width), jnp.float32)
-    return RelativePosition(table, table)
-
-
-def _transformer_xl(sizes: Sizes, make_array: MakeArray) -> TransformerXL:
-    features = sizes.heads * sizes.width
-    projection = make_array((sizes.heads, features, sizes.width), jnp.float32)
-    bias = make_array((sizes.heads, sizes.width), jnp.float32)
-    return TransformerXL(projection, bias, bias)
-
-
-def _adapted(sizes: Sizes, make_array: MakeArray) -> Adapted:
-    bias = make_array((sizes.heads, sizes.width), jnp.float32)
-    return Adapted(bias, bias)
-
-
-VARIANTS: dict[str, MakeVariant] = {
-    "dot_product": lambda sizes, make_array: DotProduct(),
-    "distance_aware": _distance_aware("learnable_sigmoid", 1),
-    "distance_aware_add": _distance_aware("learnable_sigmoid", 1, adjust=early_add),
-    "linear": _distance_aware("linear", 2),
-    "clip": _distance_aware("clip", 1),
-    "exponent": _distance_aware("exponent", 0),
-    "alibi": _distance_bias("alibi", ()),
-    "kerple_log": _distance_bias("kerple_log", (), ()),
-    "t5": _distance_bias(T5Buckets(), (BUCKETS,)),
-    "relative_position": _relative_position,
-    "transformer_xl": _transformer_xl,
-    "adapted": _adapted,
+VARIANTS: dict[str, Callable[..., Variant]] = {  # functions of a shape and a PRNG key
+    "dot_product": variants.dot_product,
+    "distance_aware": variants.distance_aware,
+    "distance_aware_add": partial(variants.distance_aware, adjust=early_add),
+    "linear": partial(variants.distance_aware, mapping="linear", parameters=2),
+    "clip": partial(variants.distance_aware, mapping="clip"),
+    "exponent": partial(variants.distance_aware, mapping="exponent", parameters=0),
+    "alibi": partial(variants.distance_bias, function="alibi"),
+    "kerple_log": partial(variants.distance_bias, function="kerple_log"),
+    "t5": partial(variants.distance_bias, function="t5_buckets"),
+    "relative_position": variants.relative_position,
+    "transformer_xl": variants.transformer_xl,
+    "adapted": variants.adapted,
 }
 
 
-def _lengths(sizes: Sizes, make_array: MakeArray) -> dict[str, Any]:
+def _lengths(sizes: Shape, make_array: MakeArray) -> dict[str, Any]:
     lengths = make_array((sizes.batch,), jnp.int32)
     return {"query_lengths": lengths, "key_lengths": lengths}
 
 
-def _segments(sizes: Sizes, make_array: MakeArray) -> dict[str, Any]:
+def _segments(sizes: Shape, make_array: MakeArray) -> dict[str, Any]:
     segments = make_array((sizes.batch, sizes.length), jnp.int32)
     return {"query_segments": segments, "key_segments": segments}
 
 
 # Arguments of `attention` by name. The variant of all of these programs is distance-aware.
-OPTIONS: dict[str, Callable[[Sizes, MakeArray], dict[str, Any]]] = {
+OPTIONS: dict[str, Callable[[Shape, MakeArray], dict[str, Any]]] = {
     "received": lambda sizes, make_array: {"received": True},
     "logsumexp": lambda sizes, make_array: {"logsumexp": True},
     "lengths": _lengths,
@@ -177,8 +114,7 @@ class Lowered(NamedTuple):
 
     Attributes:
       program: Lowered program.
-      tile_kinds: Kinds of tiles of each kernel, by the name of the kernel. The kernel has one loop
-        for each of them.
+      tile_kinds: Kinds of tiles by the name of the kernel. A kernel has one loop for each kind.
     """
 
     program: Any
@@ -186,7 +122,7 @@ class Lowered(NamedTuple):
 
 
 def lower_case(case: Case) -> Lowered:
-    """Lower the program of a case for devices that exist only for the compiler."""
+    """Lower the program of a case for the compiler's description of a TPU, without a device."""
     topology: Any = topologies.get_topology_desc(
         platform="tpu", topology_name=TOPOLOGIES[case.generation]
     )
@@ -202,18 +138,18 @@ def lower_case(case: Case) -> Lowered:
         if case.program == "training_step":
             from experiments.bench.tpu_training import lower_training_step  # imports are slow
 
-            batch, _, length, _ = case.sizes
-            return Lowered(lower_training_step(batch, length, mesh), tile_kinds)
+            program = lower_training_step(case.sizes.batch, case.sizes.length, mesh)
+            return Lowered(program, tile_kinds)
         return Lowered(_lower_gradients(case, lambda spec: NamedSharding(mesh, spec)), tile_kinds)
 
 
 @contextlib.contextmanager
 def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
-    """Let the library select the kernels for a TPU that this machine lacks.
+    """Make the library select kernels as if this machine had a TPU.
 
     Args:
       kind: Kind of the TPU, as JAX names it.
-      tile: Number of queries and number of keys of a tile. None means the sizes of the library.
+      tile: Number of queries and number of keys of a tile. None means that the library chooses.
     """
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
@@ -228,7 +164,7 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
-    """Store the kinds of tiles of each kernel that is traced in this context, by name."""
+    """Add the kinds of tiles of every kernel that is traced in this context to `tile_kinds`."""
 
     def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
         _, name = arguments
@@ -263,9 +199,10 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
     attend: Callable[..., Any] = _make_splash_attention(sizes, case.tile or (512, 512))
     if name != "splash":
         implementation = "xla" if name.endswith(XLA) else "pallas"
-        attend = functools.partial(attention, implementation=implementation)
-        variant = VARIANTS.get(name.removesuffix(XLA), VARIANTS["distance_aware"])
-        inputs["variant"] = variant(sizes, make_type)
+        attend = partial(attention, implementation=implementation)
+        make_variant = VARIANTS.get(name.removesuffix(XLA), VARIANTS["distance_aware"])
+        variant = jax.eval_shape(lambda: make_variant(sizes, jax.random.key(0)))
+        inputs["variant"] = jax.tree.map(lambda leaf: make_type(leaf.shape, leaf.dtype), variant)
         arguments = OPTIONS[name](sizes, make_type) if name in OPTIONS else {}
     static = {key: x for key, x in arguments.items() if not hasattr(x, "shape")}
     traced = {key: x for key, x in arguments.items() if hasattr(x, "shape")}
@@ -280,7 +217,7 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
     return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
 
 
-def _make_splash_attention(sizes: Sizes, tile: tuple[int, int]) -> Callable[..., jax.Array]:
+def _make_splash_attention(sizes: Shape, tile: tuple[int, int]) -> Callable[..., jax.Array]:
     """Return splash attention without a mask, for inputs of the shape (B, L, N, H).
 
     Args:

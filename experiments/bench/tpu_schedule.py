@@ -1,13 +1,13 @@
-"""Count the bundles of the loops of a TPU kernel, in the schedules that the compiler writes.
+"""Count the bundles in the loops of a TPU kernel, from the schedules that the compiler writes.
 
-A bundle is one instruction of a TPU, which starts several operations. Bundles contain neither
-stalls nor the time of copies, so that their number is no measurement of speed.
+A bundle is one instruction of a TPU. It starts several operations. The number of bundles is no
+measurement of speed, because it includes neither stalls nor the time of copies.
 
-In our kernels, each kind of tile has one loop, and one iteration of this loop computes one tile
-and starts the copies of the next tile. All bundles of the iteration are counted, except for code
-that most iterations skip: the evaluation of a distance function whose result is stored. In splash
-attention, one region of a larger loop computes a tile. Only this region is counted, and not the
-bundles that start its copies.
+Our kernels have one loop for each kind of tile. One iteration of a loop computes one tile and
+starts the copies of the next tile. All bundles of an iteration are counted, with one exception:
+most iterations skip the code that evaluates a distance function, because its result is stored. In
+splash attention, one region of a larger loop computes a tile. Only the bundles of this region are
+counted. They do not include the bundles that start copies.
 """
 
 import re
@@ -23,12 +23,13 @@ BUNDLE = re.compile(r"\s*(?:0x[0-9a-f]+|0)\s+(LB)?[A-Z ]*:\s*(>*)\s*\{")
 
 
 def count_bundles(schedule: str) -> list[int]:
-    """Return the number of bundles in each innermost loop, from a schedule of the compiler.
+    """Return the number of bundles in one iteration of each innermost loop of a schedule.
 
-    A loop that only copies data is counted once, as a part of the loop that contains it.
+    A loop that only copies data is a part of the loop around it, and is counted once.
 
-    Each line of a schedule is one bundle. It has one ">" for each loop that contains the bundle,
-    and a loop begins at the label LB. Empty bundles have no ">": they belong to the loop before.
+    Each line of a schedule is one bundle. The line has one ">" for each loop around the bundle. A
+    loop begins at the label LB. An empty bundle has no ">", and belongs to the loop of the bundle
+    before.
     """
     loops: list[dict[str, Any]] = []
     open_loops: list[dict[str, Any]] = []
@@ -62,9 +63,9 @@ def _is_copy(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
 
 
 def _count_usual_bundles(lines: list[str]) -> int:
-    """Return the number of bundles of an iteration that skips what its branches can skip.
+    """Return the number of bundles of an iteration in which every forward branch is taken.
 
-    A branch to a later line of the loop takes effect after `BRANCH_DELAY` more bundles.
+    After a branch, `BRANCH_DELAY` more bundles run before the jump.
     """
     is_skipped = [False] * len(lines)
     for first, line in enumerate(lines):
@@ -77,9 +78,10 @@ def _count_usual_bundles(lines: list[str]) -> int:
 
 
 def count_largest_region(schedule: str) -> int:
-    """Return the number of bundles of the largest region that contains no other region.
+    """Return the number of bundles in the largest innermost region of a schedule.
 
-    A region begins and ends with a comment. Conditional code is a region.
+    A region is a piece of code between the comments "Start region" and "End region", for example
+    the body of a condition. An innermost region contains no other region.
     """
     bundles, largest = 0, 0
     open_regions: dict[str, int] = {}
@@ -98,9 +100,12 @@ def count_largest_region(schedule: str) -> int:
 
 
 def read_schedules(folder: Path) -> dict[str, list[int]]:
-    """Return the bundles of the innermost loops of each kernel, from the dump of the compiler.
+    """Return the number of bundles in each innermost loop of each kernel, by kernel name.
 
-    For a kernel of splash attention, return the bundles of its largest region.
+    A kernel of splash attention has a single number: the bundles of its largest region.
+
+    Args:
+      folder: Folder to which the compiler wrote its schedules.
     """
     counts = {}
     for path in sorted(folder.glob("*-final_bundles.txt")):

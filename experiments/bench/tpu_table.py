@@ -1,6 +1,7 @@
-"""Markdown tables of the figures that the compiler for TPUs reports."""
+"""Markdown tables of the numbers that the TPU compiler reports: bundles, memory, seconds."""
 
 import collections
+import dataclasses
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 from experiments.bench import tpu_cases
 from experiments.bench.tpu_programs import Case
-from experiments.papers.formatting import NOT_RUN_SENTENCE
+from experiments.papers.formatting import NOT_RUN_SENTENCE, markdown_table
 
 KERNELS = {  # name of our kernel: title, and beginning of the name of splash attention's kernel
     "forward": ("forward", "splash_mha_fwd"),
@@ -29,7 +30,7 @@ def name_tile_kind(tile_kind: Any) -> str:
 
 
 def describe(result: Mapping[str, Any]) -> str:
-    """Return the figures of one case as one line."""
+    """Describe the result of one case in one line of text."""
     if result["status"] != "compiled":
         return f"{result['status']}: {result['message']}"
     text = f"compiled in {result['compile_seconds']} s"
@@ -40,12 +41,14 @@ def describe(result: Mapping[str, Any]) -> str:
 
 
 def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[str]) -> int | None:
-    """Return the bundles of one tile of a kernel, or None if the result lacks them.
+    """Return the number of bundles that a kernel needs for one tile, or None if it is unknown.
+
+    If the kernel has several of the kinds of tiles, return the largest number.
 
     Args:
-      result: Figures of a case of attention.
+      result: Result of a case of attention.
       kernel: Name of the kernel.
-      tile_kinds: Names of kinds of tiles. The largest number of them is returned.
+      tile_kinds: Names of kinds of tiles, see `name_tile_kind`.
     """
     names = result.get("sections", {}).get(kernel, [])
     loops = _find_loops(result, kernel)
@@ -56,32 +59,30 @@ def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[st
 
 
 def _find_loops(result: Mapping[str, Any], kernel: str) -> Sequence[int]:
-    """Return the bundles of the loops of a kernel, whose name in the dump may have a suffix."""
+    """Return the number of bundles of each loop of a kernel, or [] if the kernel is missing.
+
+    In the dump of the compiler, the name of a kernel may have a suffix.
+    """
     bundles = result.get("bundles", {})
     return next((bundles[name] for name in bundles if name.startswith(kernel)), [])
 
 
 def format_page(cases: Results) -> str:
-    """Return all tables, for the page of the results."""
-    parts = [
-        "### Scheduled bundles per tile",
-        format_schedule(cases),
-        _format_versions(cases, tpu_cases.schedule_cases()),
-        "### Temporary memory",
-        format_memory(cases),
-        _format_versions(cases, tpu_cases.memory_cases()),
-        "### Compiled cases",
-        format_compilation(cases),
-        _format_versions(cases, tpu_cases.compilation_cases()),
-        "### Sizes of tiles",
-        format_tiles(cases),
-        _format_versions(cases, tpu_cases.tile_cases()),
-    ]
-    return "\n\n".join(parts) + "\n"
+    """Return the part of `docs/tpu.md` that has all tables except for training."""
+    sections = (
+        ("Scheduled bundles per tile", format_schedule, tpu_cases.schedule_cases()),
+        ("Temporary memory", format_memory, tpu_cases.memory_cases()),
+        ("Compiled cases", format_compilation, tpu_cases.compilation_cases()),
+        ("Sizes of tiles", format_tiles, tpu_cases.tile_cases()),
+    )
+    return "\n".join(
+        f"### {title}\n\n{make_table(cases)}\n\n{_format_versions(cases, listed)}\n"
+        for title, make_table, listed in sections
+    )
 
 
 def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
-    """Return a sentence with the versions that compiled the cases of a table."""
+    """Return a sentence: how many cases of a table each version of JAX and libtpu compiled."""
     found = [cases[case.name]["versions"] for case in listed if case.name in cases]
     counts = collections.Counter(
         ", ".join(f"{name} {version}" for name, version in versions.items()) for versions in found
@@ -93,8 +94,8 @@ def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
 
 
 def format_schedule(cases: Results) -> str:
-    """Return the bundles per tile of each kernel, and their ratio to splash attention."""
-    rows = [["tile", *BUNDLE_COLUMNS]]
+    """Return a table of the bundles per tile of each kernel, with ratios to splash attention."""
+    rows = []
     by_program: dict[str, list[Case]] = {}
     for case in tpu_cases.schedule_cases():
         by_program.setdefault(case.program, []).append(case)
@@ -106,21 +107,21 @@ def format_schedule(cases: Results) -> str:
             cells = _format_bundles(cases, listed, tile_kinds)
             if set(cells) != {"-"}:
                 rows.append([program.replace("_", " ") + suffix, *cells])
-    return _format_table(rows)
+    return markdown_table(["tile", *BUNDLE_COLUMNS], rows)
 
 
 def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence[str]) -> list[str]:
-    """Return the bundles of a tile, with the ratio to splash attention in parentheses.
+    """Return one cell per kernel and TPU: bundles of a tile, and (ratio to splash attention).
 
     Args:
-      cases: Figures by the name of the case.
+      cases: Results by the name of the case.
       listed: Cases of one program, in the order of the generations in `BUNDLE_COLUMNS`.
       tile_kinds: Names of kinds of tiles.
     """
     cells = []
     for case, kernel in itertools.product(listed, KERNELS):
         result = cases.get(case.name, {})
-        splash = cases.get(_replace_program(case, "splash").name, {})
+        splash = cases.get(dataclasses.replace(case, program="splash").name, {})
         found = _count_bundles(result, case.program, kernel, tile_kinds)
         reference = _count_bundles(splash, "splash", kernel, tile_kinds)
         text = "-" if found is None else f"{found:.0f}"
@@ -134,34 +135,23 @@ def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence
 def _count_bundles(
     result: Mapping[str, Any], program: str, kernel: str, tile_kinds: Sequence[str]
 ) -> float | None:
-    """Return the bundles of one tile and one head, or None if the result lacks them."""
+    """Return the number of bundles for one tile of one head, or None if it is unknown."""
     if program == "splash":
         return next(iter(_find_loops(result, KERNELS[kernel][1])), None)
     return find_bundles(result, kernel, tile_kinds)
 
 
-def _replace_program(case: Case, program: str) -> Case:
-    """Return the case of another program at the same sizes."""
-    return Case(program, case.generation, case.sizes, case.tile, case.mesh)
-
-
 def format_memory(cases: Results) -> str:
-    """Return the temporary memory of each program, and its ratio to splash attention."""
+    """Return a table of the temporary memory of each program, with ratios to splash attention."""
     memory_cases = tpu_cases.memory_cases()
+    found = {(c.program, c.generation, c.sizes): cases.get(c.name, {}) for c in memory_cases}
     columns = list(dict.fromkeys((case.generation, case.sizes) for case in memory_cases))
-    rows = [["MiB", *(f"{sizes}, {generation}" for generation, sizes in columns)]]
+    rows = []
     for program in dict.fromkeys(case.program for case in memory_cases):
-        cells = []
-        for generation, sizes in columns:
-            found = {
-                case.program: cases.get(case.name, {})
-                for case in memory_cases
-                if (case.generation, case.sizes) == (generation, sizes)
-            }
-            cells.append(_format_memory(found[program], found["splash"]))
+        cells = [_format_memory(found[program, *at], found["splash", *at]) for at in columns]
         if set(cells) != {"-"}:
             rows.append([program.replace("_", " "), *cells])
-    return _format_table(rows)
+    return markdown_table(["MiB", *(f"{sizes}, {chip}" for chip, sizes in columns)], rows)
 
 
 def _format_memory(result: Mapping[str, Any], splash: Mapping[str, Any]) -> str:
@@ -204,44 +194,34 @@ def format_training(cases: Results) -> str:
 
 
 def format_compilation(cases: Results) -> str:
-    """Return one line for each program: its compiled cases, and its seconds to compile."""
-    rows = [["program", "compiled", "not compiled", "seconds to compile, median"]]
-    listed = tpu_cases.compilation_cases()
-    for program in dict.fromkeys(case.program for case in listed):
-        found = [
-            (case, cases[case.name])
-            for case in listed
-            if case.program == program and case.name in cases
-        ]
-        if not found:
-            continue
-        compiled = [result for _, result in found if result["status"] == "compiled"]
-        others = [
-            f"{_describe_place(case)}: {result['status']}"
-            for case, result in found
-            if result["status"] != "compiled"
-        ]
-        seconds = [
-            result["compile_seconds"]
-            for result in compiled
-            if result["compile_seconds"] is not None
-        ]
-        cells = [f"{len(compiled)} of {len(found)}", "; ".join(others) or "-"]
-        cells.append(f"{statistics.median(seconds):.1f}" if seconds else "-")
-        rows.append([program.replace("_", " "), *cells])
-    return _format_table(rows)
+    """Return a table with one row per program: compiled cases, and median seconds to compile."""
+    by_program: dict[str, list[Case]] = {}
+    for case in tpu_cases.compilation_cases():
+        if case.name in cases:
+            by_program.setdefault(case.program, []).append(case)
+    rows = []
+    for program, tried in by_program.items():
+        statuses = {case: cases[case.name]["status"] for case in tried}
+        others = [f"{_describe_place(c)}: {s}" for c, s in statuses.items() if s != "compiled"]
+        found = [cases[c.name]["compile_seconds"] for c, s in statuses.items() if s == "compiled"]
+        seconds = [one for one in found if one is not None]
+        median = f"{statistics.median(seconds):.1f}" if seconds else "-"
+        count = f"{len(found)} of {len(tried)}"
+        rows.append([program.replace("_", " "), count, "; ".join(others) or "-", median])
+    header = ["program", "compiled", "not compiled", "seconds to compile, median"]
+    return markdown_table(header, rows)
 
 
 def _describe_place(case: Case) -> str:
-    """Return generation, length and width of a case, and its mesh."""
+    """Return TPU, length, head width and mesh of a case, such as "v5e L2048 H64, mesh 2 x 2"."""
     mesh = "" if case.mesh == (1, 1) else ", mesh {} x {}".format(*case.mesh)
     return f"{case.generation} L{case.sizes.length} H{case.sizes.width}{mesh}"
 
 
 def format_tiles(cases: Results) -> str:
-    """Return the bundles per 1024 entries of each size of tiles, and mark the best of each row.
+    """Return a table of the bundles per 1024 entries of a near tile, for each tile size.
 
-    The bundles of one near tile of the three kernels are added.
+    A number is the sum over the three kernels. The lowest number of a row is bold.
     """
     by_row: dict[str, dict[tuple[int, int], float]] = {}
     for case in tpu_cases.tile_cases():
@@ -252,25 +232,19 @@ def format_tiles(cases: Results) -> str:
     if not by_row:
         return NOT_RUN_SENTENCE
     tiles = sorted({tile for figures in by_row.values() for tile in figures})
-    rows = [["queries x keys", *("{} x {}".format(*tile) for tile in tiles)]]
+    rows = []
     for name, figures in by_row.items():
         texts = {tile: f"{figure:.2f}" for tile, figure in figures.items()}
         if len(figures) > 1:
             best = min(figures, key=lambda tile: figures[tile])
             texts[best] = f"**{texts[best]}**"
         rows.append([name, *(texts.get(tile, "-") for tile in tiles)])
-    return _format_table(rows)
+    return markdown_table(["queries x keys", *("{} x {}".format(*tile) for tile in tiles)], rows)
 
 
 def bundles_per_entry(result: Mapping[str, Any], case: Case) -> float | None:
-    """Return the bundles of the three kernels per entry of a near tile, or None if unknown."""
+    """Return the bundles per entry of a near tile, summed over kernels, or None if unknown."""
     found = [find_bundles(result, kernel, NEAR) for kernel in KERNELS]
     if case.tile is None or None in found:
         return None
     return sum(bundles for bundles in found if bundles) / (case.tile[0] * case.tile[1])
-
-
-def _format_table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table. The first row is its header."""
-    lines = [rows[0], ["---", *["---:"] * (len(rows[0]) - 1)], *rows[1:]]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""Training step of a model with the sizes of BERT base, for devices that exist only for a compiler.
+"""Training step of a model with the sizes of BERT base, to be compiled for TPUs without a TPU.
 
 The model classifies texts of 512 tokens. It has 12 layers of 12 distance-aware heads, and computes
 in bfloat16. Its step is the step of `python -m experiments train`, with dropout and Adam.
@@ -34,7 +34,7 @@ MODEL = ModelConfig(
 
 
 def lower_training_step(batch: int, length: int, mesh: Mesh) -> Any:
-    """Lower the program that trains the model on consecutive batches.
+    """Lower the program that trains the model on a stack of batches, one after the other.
 
     Args:
       batch: Number of texts in a batch, over all devices.

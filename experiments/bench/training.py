@@ -1,6 +1,7 @@
 """Time training steps: the jitted step alone, several steps in one call, and the training loop.
 
-The parts of a step show where the training loop loses time. All times are milliseconds per step.
+`time_parts` shows which part of the training loop takes how long. All times are milliseconds per
+step, unless a function says otherwise.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ class FinishedError(Exception):
 class Stopwatch:
     """Callback that measures the mean time of a training step.
 
-    The stopwatch waits until the device has finished the step before it stores the time.
+    Before the stopwatch stores a time, it waits until the device has finished the step.
 
     Args:
       steps: Numbers of steps.
@@ -82,14 +83,17 @@ class Stopwatch:
 
 
 def make_bare_step(trainer: Trainer) -> Any:
-    """Return the jitted training step of one batch, which the training loop does not use."""
+    """Return a jitted training step on one batch.
+
+    The training loop uses another program, which makes several steps in one call.
+    """
     schedule = make_schedule(trainer.config.optimizer, trainer.steps)
     step = make_train_step(trainer.task, schedule, group=trainer.group)
     return functools.partial(jax.jit(step, donate_argnums=(1, 2)), {})
 
 
 def place_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Return the first batches of a trainer, on its devices."""
+    """Copy the first `count` batches of a trainer to its devices, and return them."""
     placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
     batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
     for batch in batches:
@@ -98,9 +102,8 @@ def place_batches(trainer: Trainer, count: int) -> list[Any]:
 
 
 def step_seconds(trainer: Trainer, bare_step: Any) -> float:
-    """Return the seconds of one jitted training step, after its compilation."""
-    training, batch = trainer.initial_state(), place_batches(trainer, 1)[0]
-    state, sums = training.state, training.sums
+    """Return the duration of one jitted training step in seconds, without compilation."""
+    (batch,), (state, sums) = place_batches(trainer, 1), _initial_state(trainer)
     for _ in range(2):
         start = time.perf_counter()
         state, sums = bare_step(state, sums, trainer.settings, batch)
@@ -112,8 +115,7 @@ def time_bare_step(trainer: Trainer, bare_step: Any, steps: Steps) -> float:
     """Return the time of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(steps)
     batches = place_batches(trainer, PLACED_BATCHES)
-    training = trainer.initial_state()
-    state, sums = training.state, training.sums
+    state, sums = _initial_state(trainer)
     one_of_bucket = {trainer.batches.locate(i).bucket: batches[i] for i in range(PLACED_BATCHES)}
     for batch in one_of_bucket.values():  # to compile the step for every padded length
         state, sums = bare_step(state, sums, trainer.settings, batch)
@@ -154,8 +156,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
         if size <= steps.timed:
             name = f"device: steps on a stack, at most {size} in a call"
             yield name, _time_calls(trainer, size, steps)
-    loader = BatchLoader(trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps)
-    with loader:
+    with _make_loader(trainer) as loader:
         stack, _, _ = loader.take(1)
         size = len(stack["weight"])
         first = trainer.batches.locate(0)._replace(rank=0)
@@ -171,10 +172,9 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
 
 
 def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
-    """Return the time until the host gets a call of the bare step back, in milliseconds."""
+    """Return the time in milliseconds until a call of the bare step returns, without blocking."""
     (batch,) = place_batches(trainer, 1)
-    training = trainer.initial_state()
-    state, sums = bare_step(training.state, training.sums, trainer.settings, batch)
+    state, sums = bare_step(*_initial_state(trainer), trainer.settings, batch)
     jax.block_until_ready(state)
     start = time.perf_counter()
     for _ in range(calls):
@@ -185,18 +185,30 @@ def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
 
 
 def _time_calls(trainer: Trainer, size: int, steps: Steps) -> float:
-    """Return the time of a step in calls of `size` steps, on a stack already on the device."""
-    with BatchLoader(
-        trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps
-    ) as loader:
+    """Return the time of a step if one call makes at most `size` steps.
+
+    The stack of batches is already on the device.
+    """
+    with _make_loader(trainer) as loader:
         stack, _, end = loader.take(size)
-    stopwatch, training = Stopwatch(steps), trainer.initial_state()
-    state, sums, step = training.state, training.sums, 0
+    stopwatch, step = Stopwatch(steps), 0
+    state, sums = _initial_state(trainer)
     while not stopwatch.is_finished:
         state, sums = trainer.train_steps(state, sums, trainer.settings, stack, np.int32(0), end)
         step += int(end)
         stopwatch(step, state)
     return stopwatch.milliseconds
+
+
+def _initial_state(trainer: Trainer) -> tuple[Any, Any]:
+    """Return the initial state of the models, and the initial sums of the metrics."""
+    training = trainer.initial_state()
+    return training.state, training.sums
+
+
+def _make_loader(trainer: Trainer) -> BatchLoader:
+    """Return a loader of all batches of a trainer."""
+    return BatchLoader(trainer.batches, trainer.mesh, trainer.task.layout, stop=trainer.steps)
 
 
 def _seconds(function: Callable[[], Any]) -> float:

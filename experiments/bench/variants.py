@@ -5,6 +5,7 @@ head has its own parameters.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +43,9 @@ def distance_aware(
     *,
     weights: tuple[float, float] = MIXED,
     largest_weighted_distance: float | None = None,
-    mapping: MappingFunction = learnable_sigmoid,
+    mapping: str | MappingFunction = learnable_sigmoid,
+    parameters: int = 1,
+    adjust: Any = early_multiply,
     tolerance: float | None = None,
 ) -> DistanceAware:
     """Return distance-aware attention.
@@ -51,9 +54,12 @@ def distance_aware(
       shape: Sizes of the inputs.
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half.
-      largest_weighted_distance: Value of |w| L for the length L. `weights` then determine only the
-        sign of w. With a small value, the mapping saturates nowhere. None uses `weights` as w.
-      mapping: Function of the weighted distance with one parameter per head, which is `V`.
+      largest_weighted_distance: Value of |w| L, where L is the length. `weights` then determines
+        only the signs of w. If the value is small, the mapping saturates at no distance. None means
+        that `weights` are the values of w.
+      mapping: Function of the weighted distance, or its name.
+      parameters: Number of parameters that `mapping` has for each head. All of them are `V`.
+      adjust: Argument `adjust` of `DistanceAware`.
       tolerance: Argument `tolerance` of `DistanceAware`.
     """
     first, second = weights
@@ -62,7 +68,8 @@ def distance_aware(
         first, second = math.copysign(size, first), math.copysign(size, second)
     weight = jnp.where(jnp.arange(shape.heads) < shape.heads // 2, first, second)
     v = jnp.full(shape.heads, V)
-    return DistanceAware(weight, v, mapping=mapping, adjust=early_multiply, tolerance=tolerance)
+    all_v = v if parameters == 1 else (v,) * parameters
+    return DistanceAware(weight, all_v, mapping=mapping, adjust=adjust, tolerance=tolerance)
 
 
 def inverse_square(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -84,7 +91,7 @@ def relative_position(shape: Shape, key: Array, *, values: bool = True) -> Relat
 
 
 def transformer_xl(shape: Shape, key: Array) -> TransformerXL:
-    """Return Transformer-XL attention. Its sinusoids have the width of the model, N H."""
+    """Return Transformer-XL attention. The sinusoids have the width N H of the whole model."""
     projection_key, bias_key = jax.random.split(key)
     model_width = shape.heads * shape.width
     size = (shape.heads, model_width, shape.width)
@@ -101,7 +108,7 @@ def adapted(shape: Shape, key: Array) -> Adapted:
 
 
 def distance_bias(shape: Shape, key: Array, *, function: str) -> DistanceBias:
-    """Return attention with a bias of the relative position, with initial parameters.
+    """Return attention with a distance bias. The parameters have their initial values.
 
     Args:
       shape: Sizes of the inputs.

@@ -1,5 +1,6 @@
 """Time attention for several cases and shapes, relative to cuDNN's dot-product attention."""
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -72,6 +73,11 @@ class Bench(Options):
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
 
+    @property
+    def timed_peers(self) -> list[str]:
+        """Names of the functions of PyTorch to time."""
+        return pytorch.select_peers((REFERENCE_CASE, *self.cases)) if self.peers else []
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
@@ -106,14 +112,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def draw_again(path: epath.Path) -> None:
-    """Print the tables of a stored benchmark, and draw its figure beside it."""
+    """Print the tables of a stored benchmark, and save its plot in the same folder."""
     content = read_results(path.stem, path.parent)
     if content is None:
         raise ValueError(f"--draw must be an existing bench.json; got {path}.")
-    try:
+    with _explain_wrong_file(path):
         rows = read_rows(content)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
     rows = list(print_table(content, rows))
     titles = {
         name: " ".join(describe_shape(name, Shape(**sizes)))
@@ -126,8 +130,9 @@ def draw_again(path: epath.Path) -> None:
 def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
-    w is the distance weight of a head, and v is the shape of its sigmoid. The options are in the
-    list "runs", which has one entry for each run that added rows to a file. Paths are left out.
+    w is the distance weight of a head, and v is the shape of its sigmoid. The list "runs" has one
+    entry, with the options of this run. Options that are paths are left out. `add_rows` appends
+    the entry to those of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
@@ -147,25 +152,34 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
 
 
 def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of the bench.json that a run adds rows to, or None if there is no file."""
+    """Return the content of the existing bench.json, or None if there is no such file.
+
+    Raise a ValueError if the rows of this run must not be added to the file.
+    """
     folder = epath.Path(bench.output)
     stored = read_results(setup["experiment"], folder)
     if stored is None:
         return None
     path = folder / f"{setup['experiment']}.json"
-    try:
+    with _explain_wrong_file(path):
         read_rows(stored)
         check_same_setup(setup, stored, path)
+    return stored
+
+
+@contextlib.contextmanager
+def _explain_wrong_file(path: epath.Path) -> Iterator[None]:
+    """Raise a ValueError with the path if the block finds a file that `bench` did not write."""
+    try:
+        yield
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: is not what bench writes, {error!r}.") from None
-    return stored
 
 
 def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iterator[Row]:
     """Yield a row for each case at each shape. Shapes come in the order of the options.
 
-    PyTorch is timed after all shapes, because an error of another library on the GPU could make
-    every later case fail.
+    PyTorch is timed last, because a CUDA error of PyTorch could make every later case fail.
 
     Args:
       bench: Options of the benchmark.
@@ -183,20 +197,16 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
             if row.case == REFERENCE_CASE:
                 references[name] = row
             yield add_rates(row, shape, references[name])
-    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     for name, shape in shapes.items():
-        for row in pytorch.measure_pytorch(
-            peers, name, shape, settings.dtype, bench.repeats, deadline
-        ):
+        for row in pytorch.measure_pytorch(bench.timed_peers, name, shape, settings):
             yield add_rates(row, shape, references[name])
 
 
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
-    """Print the cases that did not start before the limit of time, and how to add them."""
+    """Print the cases that did not start before the time limit, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
-    peers = pytorch.select_peers((REFERENCE_CASE, *bench.cases)) if bench.peers else []
     left_out = {
-        shape: [case for case in (*bench.cases, *peers) if (shape, case) not in done]
+        shape: [case for case in (*bench.cases, *bench.timed_peers) if (shape, case) not in done]
         for shape in bench.shapes
     }
     left_out = {shape: cases for shape, cases in left_out.items() if cases}
@@ -233,15 +243,14 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
 
 
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
-    """Draw the times of a forward and backward pass, and save the figure as `folder/bench.png`.
+    """Draw the times of a forward and backward pass, and save the plot as `folder/bench.png`.
 
-    The figure has one panel per shape. It leaves out the shapes with few cases, and the cases that
-    one of the remaining shapes lacks.
+    The plot has one panel per shape. `select_common` selects the shapes and the cases.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
       rows: Rows of the table.
-      folder: Folder of the figure.
+      folder: Folder of the plot.
     """
     try:
         from distattn_jax import plot

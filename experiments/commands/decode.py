@@ -57,24 +57,13 @@ def main(arguments: Sequence[str]) -> None:
     for method in config.methods:
         model = make_model(config, method, nnx.Rngs(0))
         for beam_size in config.beams:
+            options = {"tokens": config.tokens, "beam_size": beam_size, "repeats": config.repeats}
             cached, uncached = (
-                config.batch
-                * config.tokens
-                / time_decoding(
-                    model,
-                    source,
-                    repeats=config.repeats,
-                    tokens=config.tokens,
-                    beam_size=beam_size,
-                    cached=cached,
-                )
-                for cached in (True, False)
+                config.batch * config.tokens / time_decoding(model, source, cached=one, **options)
+                for one in (True, False)
             )
-            print(
-                f"{method:<28}{beam_size:>6}{cached:>14,.0f}{uncached:>14,.0f}"
-                f"{cached / uncached:>8.1f}",
-                flush=True,
-            )
+            rates = f"{cached:>14,.0f}{uncached:>14,.0f}{cached / uncached:>8.1f}"
+            print(f"{method:<28}{beam_size:>6}{rates}", flush=True)
 
 
 @nnx.jit(static_argnames=("config", "method"))

@@ -213,11 +213,10 @@ def add_decoding_flags(parser: argparse.ArgumentParser) -> None:
 
 def decoding_options(parsed: argparse.Namespace) -> dict[str, Any]:
     """Return the options of `translate_tokens`, from the command line or the defaults."""
+    beam, penalty = parsed.beam, parsed.length_penalty
     return {
-        "beam_size": BEAM_SIZE if parsed.beam is None else parsed.beam,
-        "length_penalty": (
-            LENGTH_PENALTY if parsed.length_penalty is None else parsed.length_penalty
-        ),
+        "beam_size": BEAM_SIZE if beam is None else beam,
+        "length_penalty": LENGTH_PENALTY if penalty is None else penalty,
     }
 
 

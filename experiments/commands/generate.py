@@ -42,14 +42,8 @@ def main(arguments: Sequence[str]) -> None:
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
     loaded = load(parsed.run, member=parsed.member)
-    texts = generate(
-        loaded,
-        parsed.prompt,
-        tokens=parsed.tokens,
-        temperature=parsed.temperature,
-        top_p=parsed.top_p,
-        seed=parsed.seed,
-    )
+    sampling = {name: getattr(parsed, name) for name in ("tokens", "temperature", "top_p", "seed")}
+    texts = generate(loaded, parsed.prompt, **sampling)
     for prompt, text in zip(parsed.prompt, texts, strict=True):
         print(prompt + text)
 

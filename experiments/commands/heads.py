@@ -1,4 +1,4 @@
-"""Measure the heads of trained models: w and v, cost of pruning, attention to far tokens."""
+"""Measure trained heads: distance weight w, sigmoid shape v, pruning, attention to far tokens."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def describe(content: dict) -> list[str]:
-    """Return Markdown tables of the measures: means over models, and over the heads of a layer."""
+    """Return Markdown tables of the measures. A cell is a mean over models and over heads."""
     parts = []
     if "weight" in content:
         weight, shape = (np.asarray(content[name]) for name in ("weight", "shape"))

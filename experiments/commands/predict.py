@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,32 +17,41 @@ from distattn_jax.tasks.text_task import PredictingTask
 from experiments.commands.evaluate import add_average_flag
 from experiments.commands.train import enable_compilation_cache
 
+STANDARD_INPUT = "standard input"
 CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run `predict RUN [FILE] [--member I] [--average N]`: print a prediction for each line."""
     parser = argparse.ArgumentParser(prog="python -m experiments predict", description=__doc__)
-    parser.add_argument("run", help="folder of a run, e.g. runs/nearest/distance_aware")
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="texts, one on each line (now: standard input); a blank line has a blank prediction",
-    )
-    parser.add_argument("--member", type=int, help="index of one of its models (now: the best)")
-    add_average_flag(parser)
+    add_model_and_file(parser, "nearest/distance_aware", "a blank line has a blank prediction")
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
-    source = parsed.file or "standard input"
-    typed = parsed.file is None and sys.stdin.isatty()
-    with open_texts(parsed.file) as file:
-        lines = (
-            decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, start=1)
-        )
+    with open_lines(parsed.file) as lines:
         loaded = load(parsed.run, member=parsed.member, average=parsed.average)
-        for prediction in predict(loaded, lines, source=source, size=1 if typed else CHUNK):
+        size = 1 if is_typed(parsed.file) else CHUNK
+        for prediction in predict(loaded, lines, source=parsed.file or STANDARD_INPUT, size=size):
             print(prediction, flush=True)
+
+
+def add_model_and_file(parser: argparse.ArgumentParser, example: str, note: str) -> None:
+    """Add RUN, FILE, --member and --average, the arguments of commands that read lines of text.
+
+    Args:
+      parser: Parser of the command line.
+      example: Example of a run, for --help.
+      note: Output of the command for a blank line, for --help.
+    """
+    parser.add_argument("run", help=f"folder of a run, e.g. runs/{example}")
+    help_text = f"texts, one on each line (now: {STANDARD_INPUT}); {note}"
+    parser.add_argument("file", nargs="?", metavar="FILE", help=help_text)
+    parser.add_argument("--member", type=int, help="index of a model of the run (now: the best)")
+    add_average_flag(parser)
+
+
+def is_typed(path: str | None) -> bool:
+    """Return True if a person types the lines, so that each line needs an answer at once."""
+    return path is None and sys.stdin.isatty()
 
 
 def predict(
@@ -79,14 +88,19 @@ def _predict_rows(
     return task.format_predictions(apply(model, table.take(np.arange(size), length)))[: len(rows)]
 
 
-def open_texts(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Open a file of texts for reading bytes. None means the standard input, which stays open."""
-    if path is None:
-        return contextlib.nullcontext(sys.stdin.buffer)
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise ValueError(f"FILE must be a file that can be read; got {path}: {error}") from None
+@contextlib.contextmanager
+def open_lines(path: str | None) -> Iterator[Iterator[str]]:
+    """Open a file, and yield an iterator over its decoded lines.
+
+    None means the standard input, which stays open.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            file = sys.stdin.buffer if path is None else stack.enter_context(open(path, "rb"))
+        except OSError as error:
+            raise ValueError(f"FILE must be a file that can be read; got {path}: {error}") from None
+        source = path or STANDARD_INPUT
+        yield (decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, 1))
 
 
 def _parse_line(line: str, fields: tuple[str, ...], location: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ import importlib
 import importlib.util
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
@@ -15,7 +14,7 @@ from distattn_jax.train import Config, OutputConfig, Run, RunError
 from distattn_jax.train.journal import read
 from distattn_jax.train.options import options_read_by, result_options
 from experiments.papers.formatting import method_title
-from experiments.papers.stored_results import FOLDER, NEW_FOLDER, update_results_page
+from experiments.papers.stored_results import FOLDER, NEW_FOLDER, AnyPath, update_results_page
 from experiments.papers.translations import MissingPackageError, add_scores
 from experiments.recipes import find_recipe
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from experiments.papers.page import Report
     from experiments.papers.results import Results
 
-AnyPath = str | Path | epath.Path
 GUIDE_WEIGHTS = ("guiding.alpha", "guiding.beta", "guiding.gamma")
 # Folders of experiments/papers.
 PAPERS = {
@@ -103,7 +101,7 @@ def require_pandas() -> None:
 def load_paper(paper: str, folder: AnyPath) -> "tuple[Report, Results]":
     """Return the report on a paper, and the stored results.
 
-    Raise `RunError` if a folder of the user contains no results.
+    Raise `RunError` if `folder` is not `experiments/results` and has no results for this paper.
 
     Args:
       paper: Name of the paper, a key of `PAPERS`.
@@ -124,7 +122,7 @@ def load_paper(paper: str, folder: AnyPath) -> "tuple[Report, Results]":
 
 
 def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
-    """Write `report_{paper}.md` and figures, and return the Markdown of the report.
+    """Write `report_{paper}.md` and the plots of a paper. Return the Markdown of the report.
 
     Args:
       paper: Name of the paper, a key of `PAPERS`.
@@ -140,7 +138,10 @@ def report_on_paper(paper: str, folder: AnyPath, output: AnyPath) -> str:
 
 
 def update_paper(paper: str) -> str:
-    """Update the figures in `experiments/results`, RESULTS.md and pages of the documentation.
+    """Write the report on a paper to the files that are kept in Git.
+
+    The plots are saved in `experiments/results/figures`. The Markdown text of the report replaces
+    an earlier text in RESULTS.md. Some reports also replace parts of pages of the documentation.
 
     Args:
       paper: Name of the paper, a key of `PAPERS`.
@@ -163,9 +164,10 @@ def report(
     """Write report.md and figures for each experiment, and return the Markdown of all reports.
 
     Args:
-      paths: Folders of runs, of experiments (which contain runs), or of several experiments.
+      paths: Folders. Each is the folder of one run, of one experiment (with a subfolder for each
+        run), or of several experiments (with a subfolder for each experiment).
       output: Folder to write to. If there are several experiments, each has its own subfolder. None
-        writes each report to the folder that contains the runs of the experiment.
+        writes each report to the folder of its experiment.
       sentence: Text whose attention maps are drawn. None uses the sentence of the recipe.
     """
     experiments = _group_runs(paths)
@@ -253,9 +255,9 @@ def _find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
 
 
 def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
-    """Return a list with one text, or [] if all runs are finished.
+    """Return a Markdown list of the unfinished runs and their progress, as one string in a list.
 
-    The text is a Markdown list of the unfinished runs and their progress.
+    Return [] if all runs are finished.
     """
     lines = []
     for run in runs:
@@ -267,9 +269,9 @@ def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
 
 
 def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
-    """Return a list with one text, or [] if the runs differ only in the method.
+    """Return a Markdown list of the options that differ between runs, as one string in a list.
 
-    The text is a Markdown list of the other options that differ between runs.
+    Return [] if the runs differ only in the method.
     """
     pairs = itertools.combinations(runs, 2)
     names = {name for first, second in pairs for name in _differing_options(first, second)}
@@ -283,25 +285,20 @@ def _warn_of_differences(runs: Sequence[FoundRun]) -> list[str]:
     return ["\n".join(["These runs differ in more than their method:", "", *lines])]
 
 
-def _differing_options(first: FoundRun, second: FoundRun) -> list[str]:
+def _differing_options(first: FoundRun, second: FoundRun) -> set[str]:
     """Return the names of the options whose values differ between two runs.
 
-    An option is omitted if the method of either run does not use it. If both runs use the same
-    hyperparameter search, the loss weights of guides are omitted too.
+    Only options that the methods of both runs use are compared. If both runs took their loss
+    weights from the same hyperparameter search, the loss weights are not compared.
     """
-    options = _select_options(first), _select_options(second)
-    shared = options[0].keys() & options[1].keys()
+    one, other = _select_options(first), _select_options(second)
     same_search = first.config.search and first.config.search == second.config.search
-    ignored = GUIDE_WEIGHTS if same_search else ()
-    return [
-        name
-        for name in sorted(shared)
-        if name not in ignored and options[0][name] != options[1][name]
-    ]
+    compared = (one.keys() & other.keys()) - set(GUIDE_WEIGHTS if same_search else ())
+    return {name for name in compared if one[name] != other[name]}
 
 
 def _select_options(run: FoundRun) -> dict[str, Any]:
-    """Return the options of a run, without those that its method ignores."""
+    """Return the options that the method of a run uses, with their values."""
     used = options_read_by(run.config, run.config.method)
     options = result_options(run.config)
     return {name: value for name, value in options.items() if name in used}

@@ -36,14 +36,8 @@ def main(arguments: Sequence[str]) -> None:
     device = jax.devices()[0].device_kind
     print(f"{config.length} tokens x {config.data.batch_size}, on {device}")
     columns = (
-        "parameters",
-        "seeds",
-        "bare ms",
-        "loop ms",
-        "loop/bare",
-        "steps/call",
-        "bare/one seed",
-        "peak MiB",
+        *("parameters", "seeds", "bare ms", "loop ms"),
+        *("loop/bare", "steps/call", "bare/one seed", "peak MiB"),
     )
     print(f"{'method':<28}" + "".join(f"{name:>14}" for name in columns))
     about = {

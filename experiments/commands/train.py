@@ -89,7 +89,7 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
 
 
 def describe_models(trainer: Trainer) -> str:
-    """Return how many models are trained side by side, and in which hyperparameters they differ."""
+    """Describe the number of models, and the hyperparameters in which they differ."""
     count = len(trainer.members)
     if count == 1:
         return "1 model"

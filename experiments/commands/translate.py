@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from distattn_jax.data import encode
-from distattn_jax.data.files import decode_line
 from distattn_jax.tasks import LoadedModel, Translation, load
 from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_layer
 from distattn_jax.tasks.decoding import decode_lines, translate_tokens
 from distattn_jax.train import RunError
 from distattn_jax.train.progress import Progress
-from experiments.commands.evaluate import add_average_flag, add_decoding_flags, decoding_options
-from experiments.commands.predict import open_texts
+from experiments.commands.evaluate import add_decoding_flags, decoding_options
+from experiments.commands.predict import add_model_and_file, is_typed, open_lines
 from experiments.commands.train import enable_compilation_cache
 
 CHUNK = 4096  # number of lines that are sorted by length and translated together
@@ -25,15 +24,10 @@ def main(arguments: Sequence[str]) -> None:
     """Run `translate RUN [FILE] [--beam N] [--alignments] ...`: print a translation per line."""
     parsed = make_parser().parse_args(arguments)
     enable_compilation_cache()
-    source = parsed.file or "standard input"
-    typed = parsed.file is None and sys.stdin.isatty()
-    with open_texts(parsed.file) as file:
-        lines: Iterable[str] = (
-            decode_line(raw, f"{source}:{i}", first=i == 1) for i, raw in enumerate(file, start=1)
-        )
+    typed = is_typed(parsed.file)
+    with open_lines(parsed.file) as opened:
         loaded = load(parsed.run, member=parsed.member, average=parsed.average)
-        if not typed:
-            lines = list(lines)
+        lines = opened if typed else list(opened)
         translated = translate(
             loaded,
             lines,
@@ -50,16 +44,8 @@ def main(arguments: Sequence[str]) -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments translate", description=__doc__)
-    parser.add_argument("run", help="folder of a run, e.g. runs/multi30k/relative_position")
-    parser.add_argument(
-        "file",
-        nargs="?",
-        metavar="FILE",
-        help="sentences, one on each line (now: standard input); a blank line stays blank",
-    )
+    add_model_and_file(parser, "multi30k/relative_position", "a blank line stays blank")
     add_decoding_flags(parser)
-    add_average_flag(parser)
-    parser.add_argument("--member", type=int, help="index of a model of the run (now: the best)")
     parser.add_argument(
         "--alignments",
         action="store_true",

@@ -37,8 +37,9 @@ def collect_results(folder: AnyPath, *, earlier: AnyPath | None = None) -> dict[
 
     Args:
       folder: Folder of the experiment. It has one subfolder per method, with the run of the method.
-      earlier: Folder of stored results. Its results of methods that `folder` lacks are added. Their
-        data and options must agree with those of the new runs. None adds nothing.
+      earlier: Folder of stored results. If a method has stored results but no run in `folder`, its
+        stored results are added. Their data and options must agree with those of the new runs.
+        None adds nothing.
 
     Returns:
       The argument `content` of `write_results`, with rounded numbers, and lists instead of arrays.
@@ -75,8 +76,8 @@ def _keep_other_methods(
 ) -> dict[str, Any]:
     """Return new results together with the stored results of methods that were not run again.
 
-    A measure that belongs to no single method, such as the parameters of heads by level, is kept
-    only if no stored run is replaced: it may describe the replaced run.
+    Some measures, such as the parameters of heads, are not stored by method. They may describe a
+    run that is now replaced. Such a measure is kept only if no stored run is replaced.
 
     Args:
       content: New results.
@@ -108,9 +109,10 @@ def _keep_other_methods(
 def _list_differences(
     content: Mapping[str, Any], stored: Mapping[str, Any], kept: Sequence[str], config: Config
 ) -> list[str]:
-    """Return a line for each part of the data and each option that differs from stored results.
+    """Describe how new results differ from stored results, with one line per difference.
 
-    An option is left out if one of two compared methods ignores it, or if MAY_DIFFER names it.
+    The data and the options are compared. The options of two runs are compared only if both methods
+    use them. Options in `MAY_DIFFER` are not compared.
 
     Args:
       content: New results.
@@ -144,13 +146,15 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 
 def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Collect statistics of attention heads from the checkpoints of the runs.
+    """Collect statistics of attention heads of the trained models.
 
-    If the recipe of the experiment defines `PAIR`, use `collect_guided_heads`, which is for guided
-    pre-trained models. If SENTENCES contains the experiment, use `collect_translator`. If
-    EXPERIMENTS contains the experiment, use `collect_measures`, which reads files that the commands
-    `heads` and `perplexity` wrote. Otherwise use `collect_heads`, which is for distance-aware
-    heads.
+    The experiment determines the function:
+
+    - translation experiments in SENTENCES: `collect_translator`;
+    - experiments of the report `when_to_use`: `collect_measures`, which reads the files that the
+      commands `heads` and `perplexity` wrote;
+    - recipes with a `PAIR` of texts, for guided pre-trained models: `collect_guided_heads`;
+    - all others: `collect_heads`, for distance-aware heads.
     """
     if experiment in SENTENCES:
         return collect_translator(runs, sentence=SENTENCES[experiment])

@@ -1,4 +1,4 @@
-"""Figures that several reports share: bars, sweeps of an option, labelled lines, translators."""
+"""Plots that several reports share: bars, sweeps of an option, labelled lines, translators."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -315,9 +315,8 @@ def _draw_line(axes: Axes, x: np.ndarray, values: Sequence[np.ndarray | None], c
 
 def _draw_baseline(axes: Axes, method: str, values: np.ndarray) -> None:
     """Draw the mean of a baseline as a dashed line, and one standard deviation as a band."""
-    mean, spread, line = values.mean(), 0.0, _baseline_style(method)
-    if len(values) > 1:
-        spread = values.std(ddof=1)
+    mean, line = values.mean(), _baseline_style(method)
+    spread = values.std(ddof=1) if len(values) > 1 else 0.0
     axes.axhspan(mean - spread, mean + spread, color=line["color"], alpha=0.08, lw=0)
     axes.axhline(mean, **line)
 
@@ -349,7 +348,7 @@ class Line(NamedTuple):
 def label_lines(
     axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line], *, strong: str | None = None
 ) -> None:
-    """Write the name of each method at the right of its line, joined by a thin line of its colour.
+    """Write the name of each method to the right of its line, and connect the two.
 
     Names that would overlap are moved apart, by as little as possible.
 

@@ -47,7 +47,7 @@ def method_title(method: str) -> str:
 
 
 def experiment_title(experiment: str) -> str:
-    """Return the printed name of the data of an experiment, and of the size of a translator."""
+    """Return the printed name of an experiment: its data set, and the size of a translator."""
     data, _, size = experiment.partition("_")
     known = EXPERIMENT_TITLES.get(experiment)
     return known or f"{EXPERIMENT_TITLES.get(data, data)} {size}".strip()
@@ -76,7 +76,7 @@ def format_mean(metric: str, values: Iterable[float]) -> str:
 
 
 def format_difference(metric: str, value: float) -> str:
-    """Format a difference of two metric values, with "points" unless it is a plain number."""
+    """Format a difference of two metric values. Percentages and BLEU have the unit "points"."""
     formatted = format_value(metric, value)
     return f"{formatted} points" if metric in (*PERCENT_METRICS, *POINT_METRICS) else formatted
 
@@ -84,7 +84,7 @@ def format_difference(metric: str, value: float) -> str:
 def format_p(p: float) -> str:
     """Format a p value with two significant digits, or as "< 0.0001" if p is below 0.0001.
 
-    Close to 0.05, more digits show on which side of this threshold p is.
+    A value that would be rounded to 0.05 has four decimals, to show whether it is below 0.05.
     """
     if p < 1e-4:
         return "< 0.0001"

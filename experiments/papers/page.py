@@ -1,8 +1,8 @@
-"""Reports: Markdown templates that are filled with tables and figures of the results.
+"""Reports: Markdown templates that are filled with tables and numbers from the results.
 
-A template is plain Markdown. `{name word ...}` is replaced by the text that a function of this name
-returns for the results and the words, such as `{mean ag accuracy vanilla}`. The function is in the
-module `report` of the folder of the template, or in `tables`.
+A template is plain Markdown with calls in braces. For example, `{mean ag accuracy vanilla}` is
+replaced by the result of `mean(results, "ag", "accuracy", "vanilla")`. The function is in the
+module `report` in the folder of the template, or in the module `tables`.
 """
 
 import csv
@@ -37,8 +37,9 @@ class Report:
       paper: "da", "guiding", "shaw" or "when_to_use".
       folder: Folder of the templates summary.md and details.md, in `experiments/papers`.
       experiments: Names of the experiments.
-      list_pictures: Function that returns every figure for which results are stored.
-      pages: Templates of the generated parts of pages of the documentation, by page.
+      list_pictures: Function that returns every plot for which results are stored.
+      pages: Pages of the documentation with a generated part. Maps the path of a page to the name
+        of the template.
     """
 
     paper: str
@@ -48,18 +49,19 @@ class Report:
     pages: Mapping[Path, str] = dataclasses.field(default_factory=dict)
 
     def draw_figures(self, results: Results, output: AnyPath) -> None:
-        """Draw all figures, and save them as PNG files in `output/figures`."""
+        """Draw all plots, and save them as PNG files in `output/figures`."""
         for name, draw in self.list_pictures(results).items():
             plot.save(draw(), epath.Path(output) / "figures" / f"{name}.png", dpi=DOTS_PER_INCH)
 
     def summarize(self, results: Results, *, figures: str = "results/figures") -> str:
-        """Return a summary as Markdown: findings, the main tables, and links to figures.
+        """Return a summary as Markdown: findings, the main tables, and links to plots.
 
-        The last line of the template lists the figures. Those that were not run are left out.
+        The line "Figures: ..." of the template links to the plots. A plot without stored results
+        is left out.
 
         Args:
           results: Results.
-          figures: Path of the folder of figures, for links.
+          figures: Path of the folder of the plots, for the links.
         """
         drawn = self.list_pictures(results)
 
@@ -75,7 +77,7 @@ class Report:
         return read_notes(self.paper, folder) + self.fill("details.md", results)
 
     def fill(self, template: str, results: Results) -> str:
-        """Replace the words in braces of a template."""
+        """Return a template in which the result of each call replaces the call in braces."""
         module = importlib.import_module(f"experiments.papers.{self.folder}.report")
 
         def replace(match: re.Match[str]) -> str:
@@ -88,7 +90,9 @@ class Report:
 
 
 def read_published(folder: str) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the published numbers of a paper as printed: table -> row -> column -> number.
+    """Return the published numbers of a paper, as printed, as nested dicts.
+
+    The keys are the names of the table, of the row and of the column.
 
     Args:
       folder: Folder of the file published.csv, in `experiments/papers`.

@@ -1,8 +1,8 @@
 """All stored results in one long table, with one value in each row.
 
-The columns are experiment, method, setting, seed, split, metric and value. The column `chosen`
-marks the setting of a run with the best mean validation score, which most tables show. Every stored
-format is read here:
+The columns are experiment, method, setting, seed, split, metric, value and chosen. The chosen
+setting of a run has the best mean validation score. Most tables show only chosen settings. This
+module reads every kind of stored results:
 
 - runs: metrics of each model on the validation set and the test set;
 - runs of `switched_positions`: each kind of positions is also a method (see `shaw.switched`);
@@ -12,7 +12,7 @@ format is read here:
 - pruned heads: the experiment is "NAME, pruning", the method is the order of pruning, and the split
   is "without N".
 
-Whatever is no metric of a model, such as options and attention maps, stays in `Results.contents`.
+All other stored results, such as options and attention maps, are only in `Results.contents`.
 """
 
 import functools
@@ -40,7 +40,8 @@ class Results:
 
     Attributes:
       stored: Content of each file of stored results, by experiment.
-      contents: The same, where kinds of positions that one run trained are runs of their own.
+      contents: The same, except that a run of `switched_positions` is also split into one run for
+        each kind of positions.
       table: Long table with the columns COLUMNS.
     """
 
@@ -54,11 +55,11 @@ class Results:
 
     @functools.cached_property
     def _groups(self) -> dict[Any, Any]:
-        """Places of the rows of each experiment, metric and split."""
+        """Row numbers in the table, by (experiment, metric, split)."""
         return dict(self.table.groupby(["experiment", "metric", "split"], sort=False).indices)
 
     def select(self, experiment: str, metric: str, split: str = "test") -> pd.DataFrame:
-        """Return the rows of one metric, of all methods, settings and seeds."""
+        """Return the rows of one metric on one split, for all methods, settings and seeds."""
         return self.table.iloc[self._groups.get((experiment, metric, split), [])]
 
     def scores(self, experiment: str, metric: str, split: str = "test") -> pd.DataFrame:
@@ -67,7 +68,7 @@ class Results:
         return pivot(rows[rows.chosen & (rows.method != NO_MODEL)])
 
     def baseline(self, experiment: str, metric: str, split: str = "test") -> float | None:
-        """Return the metric of a prediction without a model, or None if it is not stored."""
+        """Return the score of the trivial prediction without a model, or None if not stored."""
         rows = self.select(experiment, metric, split)
         found = rows[rows.method == NO_MODEL].value
         return float(found.iloc[0]) if len(found) else None
@@ -88,7 +89,7 @@ class Results:
         return next(run["result"]["criterion"] for run in self.runs(experiment).values())
 
     def test_metric(self, experiment: str) -> str:
-        """Return the metric that tests compare: BLEU of translations, or the main metric.
+        """Return the metric of t-tests: BLEU for translations, otherwise the main metric.
 
         Return "" if the experiment was not run.
         """
@@ -97,7 +98,7 @@ class Results:
         return self.criterion(experiment) if self.runs(experiment) else ""
 
     def main_scores(self, experiment: str, methods: Iterable[str] | None = None) -> pd.DataFrame:
-        """Return `scores` of the metric that tests compare, with some or all methods."""
+        """Return `scores` of the metric of t-tests, for some methods. None means all methods."""
         frame = self.scores(experiment, self.test_metric(experiment))
         return frame if methods is None else frame[[one for one in methods if one in frame]]
 
@@ -115,7 +116,10 @@ class Results:
 
 
 def pivot(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return values with one row per seed and one column per method, in the order of `rows`."""
+    """Return a frame with one row per seed and one column per method.
+
+    The columns have the order in which the methods appear in `rows`.
+    """
     frame = rows.pivot(index="seed", columns="method", values="value")
     return frame[list(dict.fromkeys(rows.method))]
 
@@ -131,18 +135,14 @@ def load_results(folder: AnyPath) -> Results:
 
 
 def split_results(stored: Mapping[str, Any]) -> Results:
-    """Return stored results, where kinds of positions that one run trained are separate runs."""
+    """Return results in which runs of `switched_positions` are split by kind of positions."""
     return Results(stored, add_switched_runs(stored))
 
 
 def split_setting(setting: str) -> dict[str, float]:
-    """Return the options of a setting by name, from its text in the table."""
+    """Parse the text of a setting, such as "layer=2 alpha=0.1". Return its options by name."""
     pairs = (option.split("=") for option in setting.split())
     return {name: float(value) for name, value in pairs}
-
-
-def _join_setting(setting: Mapping[str, float]) -> str:
-    return " ".join(f"{name}={value!r}" for name, value in setting.items())
 
 
 def _list_rows(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
@@ -171,7 +171,7 @@ def _list_run(name: str, result: Result) -> Iterator[Row]:
     """Yield the metrics of all models of a run."""
     chosen = set(select_members(result))
     for i, member in enumerate(result["members"]):
-        setting = _join_setting(member["setting"])
+        setting = " ".join(f"{name}={value!r}" for name, value in member["setting"].items())
         for split in ("validation", "test"):
             for metric, value in member.get(split, {}).items():
                 if math.isnan(value):  # A diverged model is the worst one, not a missing one.
@@ -215,7 +215,10 @@ def _list_pruning(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _list_steps(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the memory of the training steps of runs, per model, and measured training steps."""
+    """Yield measurements of training steps.
+
+    They are the memory per model of each run, and the results of the command `speed`.
+    """
     for method, run in content.get("runs", {}).items():
         result = run["result"]
         used, count = result.get("step_bytes"), len(result["members"])

@@ -1,12 +1,11 @@
-"""Figures of the runs of one experiment: learning curves, parameters of heads, attention maps.
+"""Plots of the runs of one experiment: learning curves, parameters of heads, attention maps.
 
-Figures of heads and attention maps are drawn only for finished runs with checkpoints. If a run
-trained a hyperparameter grid, only the best point of the grid is drawn. A figure that shows a
-single model shows the model with the best validation score among the seeds of this point.
+Heads and attention maps are drawn only for finished runs with checkpoints. If a run trained a
+hyperparameter grid, only the best point of the grid is drawn. Some plots show a single model. It is
+the model with the best validation score among the seeds of this point.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,6 @@ from matplotlib.figure import Figure
 from distattn_jax import plot
 from distattn_jax.tasks import (
     SentenceAttention,
-    TrainedModels,
     Translation,
     distance_parameters,
     load_config,
@@ -27,11 +25,12 @@ from distattn_jax.train.journal import Line, read
 from distattn_jax.train.members import list_members
 from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
+from experiments.papers.da_transformer.head_statistics import load_trained
 from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.stored_results import AnyPath
 from experiments.papers.translators import align_sentence, collect_relations
 
-AnyPath = str | Path | epath.Path
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 
 
@@ -61,11 +60,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     if curves is not None:
         yield "learning_curves", curves
     finished = {m: run for m, run in runs.items() if run.result and run.checkpoints.exists()}
-    trained: dict[str, TrainedModels] = {
-        method: load_models(finished[method].path, finished[method].result or {})
-        for method in ("vanilla", "distance_aware")
-        if method in finished
-    }
+    trained = load_trained(finished, ("vanilla", "distance_aware"))
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
         levels = distance_parameters(params)
@@ -86,10 +81,10 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
 def _make_translator_figures(
     runs: dict[str, Run], sentence: str | None
 ) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) for the first method with relative positions, or a translator.
+    """Yield (file name, figure) for one run with relative positions, or for one translator.
 
-    The figures show its position vectors and, if it translates, the attention between the words of
-    a sentence and its translation.
+    The plots show the position vectors of the model. If the model translates, another plot shows
+    the attention between the words of a sentence and the words of its translation.
 
     Args:
       runs: Finished runs with checkpoints, by method.

@@ -4,9 +4,9 @@ The paired t-test of two methods a and b uses the n seeds i with which both meth
 
     d_i = a_i - b_i,   t = mean(d) √n / std(d),   n - 1 degrees of freedom
 
-A test without a significant result says little unless its power is known. The detectable difference
-is the true mean of d at which the test is significant with probability 0.8, if the true standard
-deviation of d equals the observed standard deviation.
+If a test is not significant, its power matters: could it have found a difference? The detectable
+difference is the true mean of d at which the test is significant with probability 0.8. It assumes
+that the true standard deviation of d equals the observed standard deviation.
 """
 
 import math
@@ -82,7 +82,7 @@ def summarize(values: Iterable[float]) -> Summary:
 
 
 def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> PairedTest | None:
-    """Test by a t-test paired by seed whether two methods differ.
+    """Compare two methods with a t-test that is paired by seed.
 
     Return None if the two methods have no seed in common.
 
@@ -139,11 +139,12 @@ def detectable_difference(
 
 
 def interaction_test(values: Float[np.ndarray, "methods conditions seeds"]) -> float | None:
-    """Test by an F test whether differences between methods depend on the condition.
+    """Return the p value of an F test: do differences between methods depend on the condition?
 
-    The seeds are blocks: the means over seeds of the interaction are compared with its variation
-    between seeds. For two methods and two conditions, the test is the paired t-test of differences.
-    Return the p value, or None if the interaction is the same for all seeds.
+    The interaction is the part of a value that depends on method and condition together. The test
+    compares the mean interaction over seeds with the variation of the interaction between seeds.
+    For two methods and two conditions, it equals a paired t-test of the two differences. Return
+    None if the interaction is the same for all seeds.
 
     Args:
       values: Values of at least two methods, two conditions and two seeds.

@@ -1,8 +1,9 @@
 """Cells and Markdown tables that several reports share.
 
-A frame holds the values of one metric, with one row per seed and one column per method
-(`Results.scores`). A table joins columns of cells: each column maps the keys of rows to cells, and
-a row without a cell shows "not run" or "-".
+A frame is a DataFrame with the values of one metric, one row per seed and one column per method
+(`Results.scores`). An outcome is a paired t-test of two methods. A table is made of columns. A
+column maps the key of a row to the text of a cell. If it has no text for a row, the cell is "not
+run" or "-".
 """
 
 import fnmatch
@@ -14,13 +15,21 @@ import pandas as pd
 
 from distattn_jax.tasks.guides import GUIDES
 from distattn_jax.train.results import score, select_members
-from experiments.papers import formatting
 from experiments.papers.formatting import (
     EMPTY,
     METHOD_ORDER,
     NOT_RUN,
     NOT_RUN_SENTENCE,
+    experiment_title,
+    format_difference,
+    format_mean,
+    format_p,
     format_value,
+    markdown_table,
+    method_title,
+    metric_title,
+    table_or_not_run,
+    write_p,
 )
 from experiments.papers.results import Results, split_setting
 from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compare_values
@@ -38,7 +47,7 @@ Outcomes = Mapping[Any, Outcome | None]
 
 
 class Column(NamedTuple):
-    """Column of a table: title, cells by row, and the cell of a row that has none."""
+    """Column of a table: title, cells by row, and the text for rows without a cell."""
 
     title: str
     cells: Cells
@@ -50,19 +59,17 @@ def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[
 
     Args:
       title: Title of the first column.
-      rows: Titles of the rows by key. A sequence contains methods.
+      rows: Titles of the rows by key, or a sequence of methods, which have known titles.
       columns: All other columns.
     """
-    titles = (
-        rows if isinstance(rows, Mapping) else {row: formatting.method_title(row) for row in rows}
-    )
+    titles = rows if isinstance(rows, Mapping) else {row: method_title(row) for row in rows}
     if not titles or not columns:
         return NOT_RUN_SENTENCE
     lines = [
         [name, *(column.cells.get(row, column.missing) for column in columns)]
         for row, name in titles.items()
     ]
-    return formatting.markdown_table([title, *(column.title for column in columns)], lines)
+    return markdown_table([title, *(column.title for column in columns)], lines)
 
 
 # Cells.
@@ -74,10 +81,8 @@ def by_seed(frame: pd.DataFrame, method: str) -> dict[int, float]:
 
 
 def mean_cells(frame: pd.DataFrame, metric: str, *, bold_best: bool = False) -> dict[str, str]:
-    """Return "mean ± standard deviation" of each method. The best of several can be bold."""
-    cells = {
-        method: formatting.format_mean(metric, by_seed(frame, method).values()) for method in frame
-    }
+    """Return "mean ± standard deviation" of each method. `bold_best` makes the best one bold."""
+    cells = {method: format_mean(metric, by_seed(frame, method).values()) for method in frame}
     if bold_best and len(cells) > 1:
         best = rank(frame, metric)[0]
         cells[best] = f"**{cells[best]}**"
@@ -96,7 +101,7 @@ def compare(frame: pd.DataFrame, metric: str, first: str, second: str) -> Outcom
 
 
 def minus(frame: pd.DataFrame, metric: str, base: str, rows: Iterable[str]) -> Outcomes:
-    """Compare each method with a base, which is subtracted and has no comparison of its own."""
+    """Compare each method with the method `base`: the method's values minus those of `base`."""
     return {method: compare(frame, metric, method, base) for method in rows if method != base}
 
 
@@ -104,12 +109,8 @@ def describe(outcome: Outcome | None) -> str:
     """Format a test as difference and p value, such as "-0.25 points, p = 0.00027"."""
     if outcome is None:
         return NOT_RUN
-    difference = formatting.format_difference(outcome.metric, outcome.test.difference)
-    return (
-        difference
-        if outcome.test.p is None
-        else f"{difference}, {formatting.write_p(outcome.test.p)}"
-    )
+    difference = format_difference(outcome.metric, outcome.test.difference)
+    return difference if outcome.test.p is None else f"{difference}, {write_p(outcome.test.p)}"
 
 
 def format_outcome(outcome: Outcome | None) -> str:
@@ -117,11 +118,7 @@ def format_outcome(outcome: Outcome | None) -> str:
     if outcome is None:
         return NOT_RUN
     difference = format_value(outcome.metric, outcome.test.difference)
-    return (
-        difference
-        if outcome.test.p is None
-        else f"{difference} ({formatting.write_p(outcome.test.p)})"
-    )
+    return difference if outcome.test.p is None else f"{difference} ({write_p(outcome.test.p)})"
 
 
 def difference_column(title: str, found: Outcomes, base: str | None = None) -> Column:
@@ -130,7 +127,7 @@ def difference_column(title: str, found: Outcomes, base: str | None = None) -> C
     Args:
       title: Title of the column.
       found: Comparisons by row.
-      base: Row of the method that is subtracted, which stays empty.
+      base: Method that is subtracted. Its own row is "-".
     """
     cells = {row: format_outcome(one) for row, one in found.items()}
     own = {} if base is None else {base: EMPTY}
@@ -141,26 +138,16 @@ def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) ->
     """Return the columns difference, p and detectable difference. Rows without a test are empty."""
     tests = {row: one for row, one in found.items() if one is not None}
     tested = {row: one for row, one in tests.items() if one.test.p is not None}
-    columns = [
-        Column(
-            title,
-            {
-                row: formatting.format_difference(one.metric, one.test.difference)
-                for row, one in tests.items()
-            },
-            EMPTY,
-        ),
-        Column(
-            "p", {row: formatting.format_p(one.test.p or 0) for row, one in tested.items()}, EMPTY
-        ),
-    ]
+    columns = {
+        title: {row: format_difference(o.metric, o.test.difference) for row, o in tests.items()},
+        "p": {row: format_p(one.test.p or 0) for row, one in tested.items()},
+    }
     if detectable:
-        cells = {
-            row: formatting.format_difference(one.metric, one.test.detectable or 0)
+        columns["detectable"] = {
+            row: format_difference(one.metric, one.test.detectable or 0)
             for row, one in tested.items()
         }
-        columns.append(Column("detectable", cells, EMPTY))
-    return columns
+    return [Column(name, cells, EMPTY) for name, cells in columns.items()]
 
 
 def detectable_range(found: Iterable[Outcome | None]) -> str:
@@ -173,11 +160,11 @@ def detectable_range(found: Iterable[Outcome | None]) -> str:
     if not differences:
         return NOT_RUN
     (lowest, metric), (highest, _) = min(differences), max(differences)
-    return f"{format_value(metric, lowest)} to {formatting.format_difference(metric, highest)}"
+    return f"{format_value(metric, lowest)} to {format_difference(metric, highest)}"
 
 
 def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
-    """Return comparisons by their kind: BETTER, WORSE and UNCLEAR. None is left out."""
+    """Group comparisons by kind (BETTER, WORSE, UNCLEAR). Leave out those that are None."""
     return {
         kind: {name: one for name, one in found.items() if one is not None and one.kind == kind}
         for kind in (BETTER, WORSE, UNCLEAR)
@@ -189,25 +176,22 @@ def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
 
     Args:
       found: Comparisons by name.
-      figures: Whether to show differences, and the smallest p of those not distinguishable.
+      figures: If True, show each difference with its p value. For comparisons that are not
+        distinguishable, show only the smallest p value.
     """
     cells = []
     for kind, of_kind in group_by_kind(found).items():
         shown = figures and kind != UNCLEAR
         names = [f"{name} ({describe(one)})" if shown else name for name, one in of_kind.items()]
         p_values = [one.test.p for one in of_kind.values() if one.test.p is not None]
-        note = (
-            f"; p from {formatting.format_p(min(p_values))}"
-            if figures and not shown and p_values
-            else ""
-        )
+        note = f"; p from {format_p(min(p_values))}" if figures and not shown and p_values else ""
         listed = f": {'; '.join(names)}" if len(names) <= MAX_NAMES else ""
         cells.append(f"{len(of_kind)}{listed}{note}" if of_kind else "0")
     return " | ".join(cells if any(found.values()) else [NOT_RUN] * len(cells))
 
 
 def outcome_rows(compared: Mapping[str, Outcomes], *, figures: bool = True) -> str:
-    """Return rows of a table with the title and `outcome_cells` of comparisons."""
+    """Return one table row for each group of comparisons: its title, and `outcome_cells`."""
     rows = {title: outcome_cells(found, figures=figures) for title, found in compared.items()}
     return "\n".join(f"| {title} | {cells} |" for title, cells in rows.items())
 
@@ -221,8 +205,8 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
     Args:
       results: Results.
       experiment: Name of the experiment.
-      published: Numbers as printed in the paper. A metric without published numbers has no column
-        of them.
+      published: Numbers as printed in the paper. A metric that the paper does not report has no
+        column "published".
     """
     runs = results.runs(experiment)
     criteria = {run["result"]["criterion"] for run in runs.values()}
@@ -232,7 +216,7 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
         )
     parts = [comparison_table(results, experiment, published), best_two(results, experiment)]
     if max(results.tried(experiment).values()) > 1:
-        name = formatting.metric_title(results.criterion(experiment))
+        name = metric_title(results.criterion(experiment))
         parts += [f"All settings, by {name}:", settings_table(results, experiment)]
     return "\n\n".join(part for part in (*parts, seeds_table(results, experiment)) if part)
 
@@ -243,7 +227,7 @@ def comparison_table(results: Results, experiment: str, published: Published) ->
     parameters = {method: f"{run['result']['parameters']:,}" for method, run in runs.items()}
     rows = results.table[results.table.experiment == experiment]
     metrics = {
-        f"{split} {formatting.metric_title(metric)}": (split, metric)
+        f"{split} {metric_title(metric)}": (split, metric)
         for split in results.splits(experiment)
         for metric in sorted(
             rows[rows.split == split].metric.unique(), key=lambda m: (m != criterion, m == "loss")
@@ -252,7 +236,7 @@ def comparison_table(results: Results, experiment: str, published: Published) ->
     after, tried = [Column("seeds", count_seeds(results, experiment))], results.tried(experiment)
     if max(tried.values()) > 1:
         after.append(Column("settings tried", {m: str(n) for m, n in tried.items()}))
-    titles = {m: formatting.method_title(m) for m in METHOD_ORDER if m in runs}
+    titles = {m: method_title(m) for m in METHOD_ORDER if m in runs}
     before = [Column("parameters", parameters)]
     return methods_table(results, experiment, titles, metrics, published, before, after)
 
@@ -266,15 +250,17 @@ def methods_table(
     before: Sequence[Column] = (),
     after: Sequence[Column] = (),
 ) -> str:
-    """Return a Markdown table with one row per method. A trivial baseline is the first row.
+    """Return a Markdown table with one row per method.
+
+    If the score of a prediction without a model is stored, it is the first row.
 
     Args:
       results: Results.
       experiment: Name of the experiment.
       rows: Titles of the rows by method.
       metrics: (split, metric) by title of the column.
-      published: Numbers as printed in the paper. A metric without published numbers of these
-        methods has no column of them.
+      published: Numbers as printed in the paper. A metric that the paper does not report for any
+        of these methods has no column "published".
       before: Columns before the metrics.
       after: Columns after the metrics.
     """
@@ -294,14 +280,14 @@ def methods_table(
 
 
 def baseline_title(results: Results, experiment: str) -> str:
-    """Return the name of the prediction without a model, such as "majority label"."""
+    """Return the name of the trivial prediction that uses no model, such as "majority label"."""
     result = next(iter(results.runs(experiment).values()))["result"]
     is_tagging = result.get("task") == "tagging"
     return TAGGING_BASELINE if is_tagging else BASELINE_TITLES[result["criterion"]]
 
 
 def format_baseline(results: Results, experiment: str, *, name: bool = True) -> str:
-    """Format the main test metric without a model, such as "25.00 (majority label)"."""
+    """Format the main test metric of the trivial prediction, such as "25.00 (majority label)"."""
     if not results.runs(experiment):
         return EMPTY
     criterion = results.criterion(experiment)
@@ -313,7 +299,7 @@ def format_baseline(results: Results, experiment: str, *, name: bool = True) -> 
 
 
 def count_seeds(results: Results, experiment: str) -> dict[str, str]:
-    """Return the number of models of the chosen setting, by method."""
+    """Return, for each method, the number of models with the chosen setting."""
     runs = results.runs(experiment)
     return {method: str(len(select_members(run["result"]))) for method, run in runs.items()}
 
@@ -331,16 +317,14 @@ def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_
     if len(frame.columns) < 2:
         return ""
     best, second, *_ = rank(frame, criterion)
-    row = f"{formatting.method_title(best)}, then {formatting.method_title(second)}"
+    row = f"{method_title(best)}, then {method_title(second)}"
     outcome = compare(frame, criterion, best, second)
     test = None if outcome is None else outcome.test
     difference, *others = difference_and_p("difference", {row: outcome})
     t = {row: f"{test.t:.2f}"} if test is not None and test.t is not None else {}
     seeds = {row: str(0 if test is None else len(test.seeds))}
     columns = [difference, Column("seeds", seeds), Column("t", t, EMPTY), *others]
-    return join(
-        f"best on test {formatting.metric_title(criterion, unit=False)}", {row: row}, columns
-    )
+    return join(f"best on test {metric_title(criterion, unit=False)}", {row: row}, columns)
 
 
 def settings_table(results: Results, experiment: str) -> str:
@@ -362,16 +346,14 @@ def settings_table(results: Results, experiment: str) -> str:
     lines = []
     for (method, setting), found in rows.groupby(["method", "setting"], sort=False):
         values = split_setting(setting)
-        means = [
-            formatting.format_mean(criterion, found[found.split == split].value) for split in splits
-        ]
+        means = [format_mean(criterion, found[found.split == split].value) for split in splits]
         count = str(found.seed.nunique())
         options = [format_option(method, name, values) for name in varied]
         mark = "yes" if found.chosen.any() else ""
-        lines.append([formatting.method_title(method), *options, *means, count, mark])
+        lines.append([method_title(method), *options, *means, count, mark])
     header = ["method", *(name.replace("_", " ") for name in varied)]
-    header += [f"{split} {formatting.metric_title(criterion)}" for split in splits]
-    return formatting.markdown_table([*header, "seeds", "chosen"], lines)
+    header += [f"{split} {metric_title(criterion)}" for split in splits]
+    return markdown_table([*header, "seeds", "chosen"], lines)
 
 
 def format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
@@ -385,7 +367,7 @@ def format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
 
 
 def seeds_table(results: Results, experiment: str) -> str:
-    """Return the main metric as a Markdown table: one row per seed, one column per method."""
+    """Return a Markdown table of the main metric: one row per seed, one column per method."""
     if not results.runs(experiment):
         return ""
     criterion, splits = results.criterion(experiment), results.splits(experiment)
@@ -394,7 +376,10 @@ def seeds_table(results: Results, experiment: str) -> str:
 
 
 def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return a Markdown table of the values of every seed in several splits, with a heading."""
+    """Return a heading and a Markdown table: one row per seed, one column per method.
+
+    A cell has the values of all splits, such as "71.20 / 70.95".
+    """
     first = next(iter(frames.values()))
     columns = []
     for method in first:
@@ -403,16 +388,20 @@ def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame])
             seed: " / ".join(format_value(metric, one[seed]) for one in values)
             for seed in values[0]
         }
-        columns.append(Column(formatting.method_title(method), cells, EMPTY))
+        columns.append(Column(method_title(method), cells, EMPTY))
     table = join("seed", {seed: str(seed) for seed in first.index}, columns)
-    return f"{title}, {formatting.metric_title(metric)}, {' / '.join(frames)}:\n\n{table}"
+    return f"{title}, {metric_title(metric)}, {' / '.join(frames)}:\n\n{table}"
 
 
 # Tables of all experiments of a report.
 
 
 def size(results: Results, experiment: str, name: str) -> str:
-    """Return a size of the data: rows of a split, "classes", or "tokens" of an example."""
+    """Return a size of a data set.
+
+    `name` is the name of a split (for its number of rows), "classes" (for the number of classes),
+    or "tokens" (for the mean length of an example).
+    """
     about = results.part(experiment, "data")
     if not about:
         return NOT_RUN
@@ -424,7 +413,7 @@ def size(results: Results, experiment: str, name: str) -> str:
 
 
 def messages(results: Results, *experiments: str) -> str:
-    """Return a Markdown list of the messages from the preparation of each data set."""
+    """Return a Markdown list of the messages that were printed when each data set was prepared."""
     found = {name: results.part(name, "data") for name in experiments}
     # Older results name the messages "said".
     texts = {name: one.get("messages", one.get("said", [])) for name, one in found.items() if one}
@@ -433,35 +422,41 @@ def messages(results: Results, *experiments: str) -> str:
 
 
 def all_settings(results: Results, *experiments: str) -> str:
-    """Return tables of all settings of experiments, such as searches."""
+    """Return `settings_table` of each experiment, for example of hyperparameter searches."""
     return "\n\n".join(f"{one}:\n\n{settings_table(results, one)}" for one in experiments)
 
 
 def seeds(results: Results, *patterns: str) -> str:
-    """Return tables of every seed of the experiments whose names fit patterns."""
+    """Return `seeds_table` of every experiment whose name matches one of the patterns."""
     found = [seeds_table(results, name) for name in find_names(results.contents, patterns)]
     return "\n\n".join(filter(None, found)) or NOT_RUN_SENTENCE
 
 
 def runs(results: Results, *patterns: str) -> str:
-    """Return device, versions, commit, steps and minutes of every run of experiments."""
+    """Return a table of the device, versions, commit, steps and minutes of every run.
+
+    The runs are those of the experiments whose names match one of the patterns.
+    """
     rows = [
         _provenance_row(name, method, run)
         for name in find_names(results.stored, patterns)
         for method, run in results.stored[name].get("runs", {}).items()
     ]
     header = ["run", "device", "versions", "commit", "models", "steps", "steps/s", "minutes"]
-    return formatting.table_or_not_run(header, rows)
+    return table_or_not_run(header, rows)
 
 
 def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
-    """Return the names that fit any pattern such as "multinli*", each once, pattern by pattern."""
+    """Return the names that match a pattern such as "multinli*", in the order of the patterns."""
     known = list(names)
     return list(dict.fromkeys(n for one in patterns for n in fnmatch.filter(known, one)))
 
 
 def speed(results: Results, experiment: str, base: str) -> str:
-    """Return parameters, time and memory of a training step of each method, against a base."""
+    """Return a table of a training step of each method: time, memory and number of parameters.
+
+    Ratios and differences are relative to the method `base`.
+    """
     rows = results.table[(results.table.experiment == experiment) & (results.table.split == "step")]
     frame = rows.pivot(index=["setting", "method"], columns="metric", values="value")
     columns: list[Column] = []
@@ -477,20 +472,20 @@ def speed(results: Results, experiment: str, base: str) -> str:
         columns.append(Column("parameters", {k: f"{n:,.0f}" for k, n in frame.parameters.items()}))
         columns.append(Column("difference", {k: f"{n:+,.0f}" for k, n in more.items()}))
     titles = {
-        (setting, method): f"{formatting.method_title(method)}, {setting.replace('=', ' ')}"
+        (setting, method): f"{method_title(method)}, {setting.replace('=', ' ')}"
         for setting, method in zip(rows.setting, rows.method, strict=True)
     }
     return join("method", titles, columns)
 
 
 def speed_option(results: Results, experiment: str, name: str) -> str:
-    """Return an option of measured training steps, or their device."""
+    """Return an option of a run of the command `speed`, or its device if `name` is "device"."""
     about = results.part(experiment, "environment" if name == "device" else "config")
     return str(about.get(name, NOT_RUN))
 
 
 def _provenance_row(experiment: str, method: str, run: Mapping[str, Any]) -> list[str]:
-    """Return the cells of one run. They are empty if its environment or times were not stored."""
+    """Return the cells of one run in the table of `runs`. A value that was not stored is "-"."""
     machine = [EMPTY] * 3
     if run["environment"] is not None:
         environment, packages = run["environment"], run["environment"]["packages"]
@@ -521,21 +516,23 @@ def difference(results: Results, experiment: str, first: str, second: str) -> st
 
 
 def compared(results: Results, firsts: str, seconds: str, experiments: str, *words: str) -> str:
-    """Return `outcome_cells` of first methods against second ones on the test set.
+    """Compare methods on the test set, and return the comparisons as `outcome_cells`.
+
+    Each method of `firsts` is compared with each method of `seconds`, in each experiment.
 
     Args:
       results: Results.
       firsts: Methods, joined by commas.
-      seconds: Methods, joined by commas.
-      experiments: Names of experiments, joined by commas. If there is one, methods name the
-        comparisons, otherwise experiments.
+      seconds: Methods that are subtracted, joined by commas.
+      experiments: Names of experiments, joined by commas. If there are several, a comparison has
+        the name of its experiment. Otherwise it has the name of a method.
       *words: "names" omits differences and p values.
     """
     found, names = {}, experiments.split(",")
     for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
-        title = formatting.method_title(first if "," in firsts else second)
+        title = method_title(first if "," in firsts else second)
         outcome = compare(results.main_scores(name), results.test_metric(name), first, second)
-        found[formatting.experiment_title(name) if len(names) > 1 else title] = outcome
+        found[experiment_title(name) if len(names) > 1 else title] = outcome
     return outcome_cells(found, figures="names" not in words)
 
 
@@ -548,7 +545,10 @@ def tested(results: Results, experiment: str, first: str, second: str) -> str:
 
 
 def detectable(results: Results, firsts: str, seconds: str, experiment: str) -> str:
-    """Return the range of detectable differences between methods, joined by commas."""
+    """Return the range of detectable differences between first and second methods.
+
+    `firsts` and `seconds` are names of methods, joined by commas.
+    """
     frame, metric = results.main_scores(experiment), results.test_metric(experiment)
     pairs = itertools.product(firsts.split(","), seconds.split(","))
     return detectable_range(compare(frame, metric, first, second) for first, second in pairs)

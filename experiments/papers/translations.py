@@ -1,4 +1,4 @@
-"""Translations that are stored in a run, and their BLEU and chrF by sacrebleu.
+"""Store the translations of a run as files, and score them with BLEU and chrF of sacrebleu.
 
 `python -m experiments evaluate RUN` writes these files to `RUN/translations`:
 
@@ -6,7 +6,7 @@
 - `{split}_reference.txt`: references, one on each line.
 - `{split}.json`: description of the translations (beam size, models and so on) and their scores.
 
-Scoring reads only these files, and can therefore run on another machine than the translation.
+Scoring reads only these files. It can therefore run on another machine.
 """
 
 import json
@@ -50,7 +50,7 @@ def store_translations(
     write_atomically(folder / f"{split}_reference.txt", _join_lines(references))
     for i, lines in translations.items():
         write_atomically(folder / f"{split}_model_{i}.txt", _join_lines(lines))
-    write_atomically(description, _to_json(about))
+    write_atomically(description, json.dumps(about, indent=1) + "\n")
 
 
 def score_translations(run: Run, split: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def score_translations(run: Run, split: str) -> dict[str, Any]:
                 f"got {len(hypotheses)}. Evaluate the run again."
             )
         member["scores"], about["signatures"] = compute_scores(hypotheses, references)
-    write_atomically(description, _to_json(about))
+    write_atomically(description, json.dumps(about, indent=1) + "\n")
     return about
 
 
@@ -111,8 +111,9 @@ class MissingPackageError(RunError):
 def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the result of a run with the scores of its translations, and their descriptions.
 
-    A split is left out if other parameters translated it than those that the finished run has. Such
-    translations were stored before the end of the run. Evaluate the run again to replace them.
+    Translations may be outdated: they were made before the end of the run, by other parameters than
+    those of the finished run. The scores of such a split are left out. Evaluate the run again to
+    replace them.
 
     Args:
       run: Folder of a run.
@@ -140,13 +141,13 @@ def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
 
 
 def find_step(result: Mapping[str, Any] | None, member: int, average: int | None) -> int | None:
-    """Return the step after which the parameters of a model that translates were saved.
+    """Return the training step of the parameters with which a model translates.
 
     Args:
       result: Content of result.json. None means that the run is not finished, and has no step.
       member: Index of the model in the run.
-      average: Number of averaged checkpoints, of which the last one counts. None means the best
-        checkpoint.
+      average: Number of averaged checkpoints. The result is the step of the last one. None means
+        that the model translates with its best checkpoint.
     """
     if result is None:
         return None
@@ -162,7 +163,3 @@ def _read_lines(path: epath.Path) -> list[str]:
     if not path.exists():
         raise DataError(f"{path} is missing. Evaluate the run again.")
     return read_text(path).split("\n")[:-1]
-
-
-def _to_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, indent=1) + "\n"

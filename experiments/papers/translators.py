@@ -51,8 +51,8 @@ def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, A
 
     Returns:
       A dict with the keys "relations" (see `collect_relations`) and "alignment" (fields of
-      `Alignment`). The dict is empty if no run with checkpoints has relative positions. The run has
-      the method `relative_position`, or `switched_positions` if there is no such run.
+      `Alignment`). They describe the run of the method `relative_position`, or, if there is none,
+      the run of `switched_positions`. The dict is empty if there is no such run with checkpoints.
     """
     run = runs.get(RELATIVE, runs.get(SWITCHED))
     if run is None or run.result is None or not run.checkpoints.exists():

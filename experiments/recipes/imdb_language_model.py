@@ -17,21 +17,12 @@ Expected: with these options, test perplexity at 256 and 8192 tokens: Transforme
 
 from distattn_jax.tasks import LanguageModelingConfig, LanguageModelingData
 from distattn_jax.train import OptimizerConfig
+from experiments.recipes.ag import METHODS as ENCODERS
 
 METHODS = (
-    "no_positions",
-    "vanilla",
-    "relative_position",
-    "transformer_xl",
-    "adapted",
-    "distance_aware",
-    "distance_aware_clip",
-    "distance_aware_linear",
-    "distance_aware_exponent",
-    "distance_aware_sigmoid",
-    "distance_aware_early_add",
-    "distance_aware_late_multiply",
-    "distance_aware_late_add",
+    *ENCODERS,
+    *(f"distance_aware_{mapping}" for mapping in ("clip", "linear", "exponent", "sigmoid")),
+    *(f"distance_aware_{adjust}" for adjust in ("early_add", "late_multiply", "late_add")),
     "distance_aware_score_bias",
     "alibi",
     "kerple_log",

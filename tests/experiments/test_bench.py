@@ -11,6 +11,7 @@ import pytest
 from distattn_jax.attention import attention
 from experiments.__main__ import main
 from experiments.bench import cases, programs, pytorch, shapes, timing
+from experiments.bench.measure import Settings
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.table import Row, add_rates, format_ratios, format_row
 from experiments.commands import bench
@@ -268,7 +269,8 @@ def test_an_error_of_pytorch_is_a_message_of_its_row(monkeypatch):
     monkeypatch.setattr(pytorch, "_measure_peer", breaking)
     peers = pytorch.select_peers(["vanilla", "t5_bias", "alibi"])
     assert peers == ["torch_flex_alibi", "torch_flex_t5_bias"]
-    rows = list(pytorch.measure_pytorch(peers, "bert", SMALL, "float32", 1, deadline=np.inf))
+    settings = Settings("float32", repeats=1, processes=1, deadline=np.inf)
+    rows = list(pytorch.measure_pytorch(peers, "bert", SMALL, settings))
     assert [row.case for row in rows] == peers
     assert {row.message for row in rows} == {"refused: no room"}
 

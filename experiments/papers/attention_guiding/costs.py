@@ -23,7 +23,10 @@ OPTIONS = {
 
 
 def models(results: Results, *patterns: str) -> str:
-    """Return a table of the pre-trained model and options of the experiments of patterns."""
+    """Return a table of the pre-trained models and options of experiments.
+
+    The experiments are those whose names match one of the patterns.
+    """
     names = [n for n in tables.find_names(results.contents, patterns) if results.runs(n)]
     about = {name: results.part(name, "data", "pretrained") for name in names}
     columns = [Column(key, {n: one[key] for n, one in about.items()}) for key in ("name", "digest")]
@@ -122,7 +125,7 @@ def costs(results: Results) -> str:
 
 
 def _used_attention(guide: str) -> str:
-    """Return the output of the model that a guide uses, or "-" if it uses none."""
+    """Return the kind of attention that a guide uses, or "-" if the guide uses no attention."""
     if GUIDES[guide].maps:
         return "attention maps"
     return "received attention" if GUIDES[guide].received else EMPTY

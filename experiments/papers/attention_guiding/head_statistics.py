@@ -12,9 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from distattn_jax.tasks import TrainedModels, load_models, read_split
+from distattn_jax.tasks import TrainedModels, read_split
 from distattn_jax.train import Run
 from distattn_jax.train.state import model_graph
+from experiments.papers.da_transformer.head_statistics import load_trained
 
 GUIDES = ("none", "mdg", "pdg", "ag")  # the guides of Figures 4 and 5 of the paper
 MAX_PAIRS, MAX_TOKENS = 256, 64  # validation pairs that are measured, and their longest length
@@ -57,11 +58,7 @@ def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict
       (of the pair), "maps" (for each guide, the mean map over heads), "points" and "explained"
       (see `principal_components`), and "heads" (for each guide, the statistics of all seeds).
     """
-    trained = {
-        guide: load_models(runs[guide].path, runs[guide].result or {})
-        for guide in GUIDES
-        if guide in runs and runs[guide].checkpoints.exists()
-    }
+    trained = load_trained(runs, GUIDES)
     if not trained:
         return {}
     maps, heads = {}, {}

@@ -34,10 +34,10 @@ ABLATION_MODELS = {"multinli": "Roberta", "mednli": "BlueBERT", "cross_genre": "
 GUIDE_ROWS = {
     "2": {guide: method_title(guide) for guide in GUIDES if guide not in ("mdg", "pdg")},
     "3": {
-        guide: f"{row} ({method_title(guide)})"
-        for guide, row in (
-            *(("ag", "default"), ("none", "w/o AG"), ("pdg", "w/o MDG"), ("mdg", "w/o PDG")),
-        )
+        "ag": f"default ({method_title('ag')})",
+        "none": f"w/o AG ({method_title('none')})",
+        "pdg": f"w/o MDG ({method_title('pdg')})",
+        "mdg": f"w/o PDG ({method_title('mdg')})",
     },
 }
 STATISTIC_TITLES = ("spread of maps", "similarity of heads", "attention on special tokens")
@@ -47,7 +47,10 @@ STATISTIC_TITLES = ("spread of maps", "similarity of heads", "attention on speci
 
 
 def sweep_outcomes(results: Results) -> str:
-    """Return the comparisons of both sweeps with no guide."""
+    """Return table rows that compare each guide with no guide, for both sweeps.
+
+    The sweeps vary the guided layer (Figure 3) and the share of the training set (Figure 6).
+    """
     compared: dict[str, Outcomes] = {}
     metric = selections.find_criterion(results)
     compared["One guided layer (Figure 3)"] = {
@@ -82,7 +85,10 @@ def repeated(results: Results, data: str) -> str:
 
 
 def repetitions(results: Results, data: str, name: str) -> str:
-    """Return the number of runs, the lowest or highest mean of no guide, or the range of a seed.
+    """Return one number about repeated runs.
+
+    "count" is the number of runs. "lowest" and "highest" are the extreme means without a guide.
+    "range" is the largest difference between two runs with the same guide and seed.
 
     Args:
       results: Results.
@@ -102,13 +108,13 @@ def repetitions(results: Results, data: str, name: str) -> str:
 
 
 def _average(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the mean over repeated runs, for the seeds of a guide that all runs have."""
+    """Return the mean over repeated runs. A seed that a run lacks is missing in the mean."""
     first, *others = frames.values()
     return sum(others, first) / len(frames)
 
 
 def _ranges(frames: Mapping[str, pd.DataFrame]) -> pd.Series:
-    """Return the largest difference between two runs with the same seed, by guide."""
+    """Return, for each guide, the largest difference between two runs with the same seed."""
     table = pd.concat(frames).groupby("seed")
     complete = table.count() == len(frames)
     return (table.max() - table.min())[complete].max()[next(iter(frames.values())).columns]
@@ -149,7 +155,7 @@ def guide_rows(results: Results, data: str, table: str) -> str:
 
 
 def guide_tests(results: Results, data: str, table: str) -> str:
-    """Return two t-tests for each guide: minus no guide, and AG minus it."""
+    """Return a table with two t-tests for each guide: guide minus no guide, AG minus guide."""
     metric = results.test_metric(data)
     frame = results.scores(data, metric)
     guides = [guide for guide in GUIDE_ROWS[table] if guide in frame]
@@ -187,8 +193,8 @@ def format_guide_weights(result: Result) -> str:
 def count_settings(results: Results, data: str) -> dict[str, int]:
     """Return, for each guide, the number of hyperparameter settings that were tried.
 
-    If the guide was trained with the loss weights that a search selected, the number is multiplied
-    by the number of settings in the search.
+    If a search selected the loss weights of the guide, the number of settings in the search is a
+    factor of the result.
     """
     counts, tried = results.tried(data), results.tried(data + SEARCHED)
     for guide, searched in results.runs(data + SEARCHED).items():
@@ -199,7 +205,7 @@ def count_settings(results: Results, data: str) -> dict[str, int]:
 
 
 def guides(results: Results) -> str:
-    """Return the results of all guides, their tests against no guide, and published gains."""
+    """Return a table of all guides: our results, t-tests against no guide, published gains."""
     columns = []
     for data in (data for data in DATA if results.runs(data)):
         metric = results.test_metric(data)

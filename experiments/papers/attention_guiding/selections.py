@@ -40,7 +40,7 @@ def list_layers(results: Results) -> range:
 
 
 def layer_frames(results: Results, split: str = "test") -> dict[int, pd.DataFrame]:
-    """Return the main metric by seed and guide, for each guided layer, and without a guide."""
+    """Return a frame of the main metric for each guided layer, with a column for no guide."""
     metric = find_criterion(results)
     rows = results.select(LAYERS, metric, split)
     rows = rows[rows.method.isin(LAYER_GUIDES)]
@@ -82,10 +82,10 @@ def repetition_names(data: str) -> tuple[str, ...]:
 def repetition_frames(results: Results, data: str) -> dict[str, pd.DataFrame]:
     """Return the main test metric of an experiment and of each repetition, by seed and guide.
 
-    On a GPU, a seed does not determine the result: kernels and their rounding errors may change.
-    Only guides that occur in all of them are included. Return {} if the main experiment is missing
-    or was not repeated, or if no guide was not repeated. Raise a ValueError if data or options
-    differ.
+    Repetitions are needed because a seed does not determine the result on a GPU: the kernels and
+    their rounding errors may change. Only guides that all repetitions contain are included. Return
+    {} if the experiment is missing, was not repeated, or has no repetition of the baseline "none".
+    Raise a ValueError if data or options differ.
     """
     names = [name for name in (data, *repetition_names(data)) if results.runs(name)]
     if data not in names or len(names) < 2:

@@ -1,6 +1,6 @@
 """Collect head parameters, attention maps and attention by distance from finished runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,7 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
       share of attention at each distance).
     """
     collected: dict[str, Any] = {}
-    trained = {
-        method: load_models(runs[method].path, runs[method].result or {})
-        for method in ("vanilla", "distance_aware")
-        if method in runs and runs[method].checkpoints.exists()
-    }
+    trained = load_trained(runs, ("vanilla", "distance_aware"))
     if "distance_aware" in trained:
         _, params, members, _ = trained["distance_aware"]
         collected["heads"] = {
@@ -59,6 +55,15 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
         method: _profile_distances(model) for method, model in trained.items()
     }
     return collected
+
+
+def load_trained(runs: Mapping[str, Run], methods: Iterable[str]) -> dict[str, TrainedModels]:
+    """Load the models of those methods that have a finished run with checkpoints."""
+    return {
+        method: load_models(runs[method].path, runs[method].result or {})
+        for method in methods
+        if method in runs and runs[method].checkpoints.exists()
+    }
 
 
 def _select_maps(attention: SentenceAttention) -> dict[str, Any]:

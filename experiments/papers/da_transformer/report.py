@@ -18,7 +18,10 @@ FLAT = 1.05  # A query is flat if its largest weight is below this multiple of t
 
 
 def compare_with_ours(results: Results, experiment: str, methods: Any) -> Outcomes:
-    """Compare DA-Transformer with each other method on the test set: DA-Transformer minus it."""
+    """Compare DA-Transformer with each other method on the test set.
+
+    A difference is the score of DA-Transformer minus the score of the other method.
+    """
     frame, metric = results.main_scores(experiment), results.test_metric(experiment)
     return {m: tables.compare(frame, metric, OURS, m) for m in methods if m != OURS}
 
@@ -67,9 +70,10 @@ def both(results: Results, experiment: str, method: str) -> str:
 
 
 def cost(results: Results, name: str) -> str:
-    """Return what DA-Transformer costs more than the Transformer: "parameters" or "time".
+    """Compare the cost of DA-Transformer with the cost of the Transformer.
 
-    Return "not run" if one of the two was not measured.
+    "parameters" is the difference in the number of parameters. "time" is the ratio of the times of
+    a training step. Return "not run" if one of the two methods was not measured.
     """
     frame = results.scores("speed", "parameters" if name == "parameters" else "bare", "step")
     if not {OURS, "vanilla"} <= set(frame):

@@ -25,17 +25,8 @@ METRICS = {
     "amazon_rating": ("rmse", "mae"),
     **dict.fromkeys(("mind", "mind_made_up"), RANKING),
 }
-MAPPINGS = (
-    "distance_aware_clip",
-    "distance_aware_linear",
-    "distance_aware_exponent",
-    "distance_aware_sigmoid",
-)
-ADJUSTMENTS = (
-    "distance_aware_late_add",
-    "distance_aware_late_multiply",
-    "distance_aware_early_add",
-)
+MAPPINGS = tuple(f"{OURS}_{name}" for name in ("clip", "linear", "exponent", "sigmoid"))
+ADJUSTMENTS = tuple(f"{OURS}_{name}" for name in ("late_add", "late_multiply", "early_add"))
 
 DROPOUT_RATES = (0.2, 0.35, 0.5)
 INITIAL_WEIGHTS = (0.1, 0.5)

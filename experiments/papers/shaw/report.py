@@ -1,7 +1,7 @@
 """Report on relative positions (Shaw et al. 2018): tables, findings and figures.
 
 A cell with our results contains BLEU by sacrebleu on the test set: mean ± standard deviation over
-seeds. The templates show it beside the published numbers.
+seeds. The templates show our results beside the published numbers.
 """
 
 import functools
@@ -48,7 +48,7 @@ def plateau(results: Results, data: str) -> str:
 
 
 def best_model(results: Results) -> str:
-    """Return BLEU of our model on Multi30k with the lowest validation loss, and its name."""
+    """Return BLEU and name of one of our models on Multi30k: that of lowest validation loss."""
     found = []
     for size in SIZES:
         name = experiment_name("multi30k", size)
@@ -61,7 +61,7 @@ def best_model(results: Results) -> str:
 
 
 def best_tiny(results: Results) -> str:
-    """Return BLEU of our model of lower-cased texts with the lowest validation loss."""
+    """Return BLEU and name of the model of lower-cased texts with the lowest validation loss."""
     found = []
     for name, place in TINY.items():
         losses, cells = (

@@ -65,13 +65,13 @@ def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
 def add_switched_runs(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return the results by experiment, with a separate run for each part of a switched run.
 
-    A part has the models of one kind of positions. It is added to these experiments:
+    A part has the models of one kind of positions. These parts are added to the experiments:
 
-    - Relative positions with k = 16: the experiment of Tables 1 and 3. If the switched run has no
-      other k, and is not an experiment of Table 2, the same is true for its only k.
-    - Relative positions with any k of Table 2, if the switched run has several k or is an
-      experiment of Table 2: the experiment of Table 2 with this k. Only the small model has one.
-    - Other kinds of positions: the experiment of Tables 1 and 3.
+    - Relative positions, for Tables 1 and 3: the part with k = 16. If the switched run has a single
+      k and is not an experiment of Table 2, the part with this k.
+    - Relative positions, for Table 2: the part with each k of Table 2, if the model is small, and
+      if the switched run has several k or is itself an experiment of Table 2.
+    - Other kinds of positions, for Tables 1 and 3: all parts.
 
     A part never replaces another run of the experiment. Searches stay as they are.
 

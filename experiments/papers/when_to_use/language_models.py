@@ -31,9 +31,9 @@ def list_measured(results: Results, trained: int = SHORT) -> list[str]:
 
 
 def compare_trainings(results: Results, length: int) -> Outcomes:
-    """Compare training on longer texts with training on shorter ones, by method.
+    """Compare training on longer texts with training on shorter texts, for each method.
 
-    An outcome is None if one of both was not run, or if both were run on different data.
+    An outcome is None if one of the two runs is missing, or if the runs used different data.
     """
     short, long = (perplexities(results, length, trained) for trained in TRAINED_LENGTHS)
     data = [results.part(name, "data") for name in NAMES.values()]
@@ -58,7 +58,7 @@ def far_shares(
 
 
 def uniform_share(results: Results, length: int, trained: int = SHORT) -> float:
-    """Return the share of far tokens if attention were uniform, or nan if it was not measured."""
+    """Return the attention on far tokens if all weights were equal, or nan if not measured."""
     for found in results.part(NAMES[trained], "heads").values():
         if str(length) in found.get("far", {}):
             return found["far"][str(length)]["uniform"]

@@ -1,5 +1,8 @@
 """Measures of trained heads: parameters w and v, cost of pruning, attention to far tokens.
 
+w is the distance weight of a head, and v is the shape of its sigmoid. The cost of pruning is the
+loss in the validation metric if heads are removed.
+
 The command `heads` writes these measures to a file in the folder of a run. The command `perplexity`
 writes another file there. `collect_measures` reads both files.
 """
@@ -86,11 +89,11 @@ def collect_measures(runs: Mapping[str, Run]) -> dict[str, Any]:
 
 
 def _select_members(content: Any, members: Sequence[int], count: int) -> Any:
-    """Return nested content with only some members of each list over models.
+    """Return the content of a file with only the selected models in each list over models.
 
     Args:
-      content: Dicts and lists. The outermost list of each entry is over models if it contains
-        `count` entries and the key is one of the measures of models.
+      content: Nested dicts of lists and numbers. All lists are over models, except for the keys
+        "starts" and "counts".
       members: Indices of the selected models.
       count: Number of all models.
     """

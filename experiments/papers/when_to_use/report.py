@@ -1,8 +1,8 @@
-"""Report on where distance helps: tables, findings, figures, and a table of advice.
+"""Report on where distance helps: tables, findings, plots, and a table of advice.
 
-A cell contains the mean ± standard deviation over seeds, on the test set, of the setting that was
-chosen on the validation set. A difference is the score of the method of a row minus that of another
-method.
+The setting of a method is chosen on the validation set. A cell contains its mean ± standard
+deviation over seeds on the test set. A difference is the score of the method in the row minus the
+score of another method.
 """
 
 import itertools
@@ -35,7 +35,11 @@ SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice sh
 
 
 def more_outcomes(results: Results) -> str:
-    """Return which methods gain by longer training, and which orders of pruning are better."""
+    """Return table rows with two groups of comparisons: longer training, and orders of pruning.
+
+    The first rows compare training on longer texts with training on shorter texts. The others
+    compare each order of pruning with a random order.
+    """
     compared: dict[str, Outcomes] = {}
     for length in (LONG, LONGEST):
         title = f"Training on {LONG} instead of {SHORT} tokens, at {length}"
@@ -49,15 +53,16 @@ def more_outcomes(results: Results) -> str:
 
 
 def order(results: Results, name: str) -> str:
-    """Return whether the order of methods changes with the length of reviews.
+    """Return one part of the answer: does the order of methods change with the length of reviews?
 
-    An F test asks whether differences between methods depend on the length. Only if p < ALPHA, a
-    pair of methods changes its order if one of the two is better at some cut and the other one is
-    better at another cut, both with p < ALPHA.
+    An F test asks whether differences between methods depend on the length. If p >= ALPHA, no swap
+    is reported. Otherwise, two methods swap if the first is better at one length, the second is
+    better at another length, and both differences have p < ALPHA.
 
     Args:
       results: Results.
-      name: "methods", "p", "swaps", or "correlation" of the ranks at the shortest and longest cut.
+      name: "methods", "p", "swaps", or "correlation" (of the ranks of the methods at the shortest
+        and at the longest length).
     """
     found = {cut: results.main_scores(f"imdb_{cut}", ENCODERS) for cut in CUTS}
     frames = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
@@ -85,7 +90,7 @@ def _order_test(frames: Sequence[pd.DataFrame], methods: Sequence[str]) -> float
 
 
 def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list[str]:
-    """Return the pairs of methods that change their order."""
+    """Return a sentence for each pair of methods that swap their order between two lengths."""
     swaps = []
     for first, second in itertools.combinations(methods, 2):
         found = {c: tables.compare(one, "accuracy", first, second) for c, one in frames.items()}
@@ -100,7 +105,9 @@ def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list
 
 
 def growth(results: Results, kind: str) -> str:
-    """Return how much the perplexity of methods grows from trained to longest texts.
+    """Return, for each method, the perplexity of the longest texts divided by that of short texts.
+
+    Short texts have the same length as the texts in training.
 
     Args:
       results: Results.
@@ -118,13 +125,16 @@ def growth(results: Results, kind: str) -> str:
 
 
 def remedy(results: Results, method: str) -> str:
-    """Return the perplexity of the longest texts minus that of DA-Transformer."""
+    """Compare the perplexity of a method with that of DA-Transformer, on the longest texts."""
     outcome = tables.compare(lm.perplexities(results, LONGEST), METRIC, method, OURS)
     return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
 
 
 def missing(results: Results) -> str:
-    """Return the experiments and methods that were not run. Language models must be measured."""
+    """Return the experiments and methods that were not run.
+
+    A language model counts as run only if its perplexity on the longest texts was measured.
+    """
     lines = []
     measured = {name: lm.list_measured(results, trained) for trained, name in lm.NAMES.items()}
     for name, methods in EXPERIMENTS.items():
@@ -140,7 +150,7 @@ def missing(results: Results) -> str:
 
 
 def scores(results: Results, kind: str) -> str:
-    """Return the main metric of the encoders, best of each column in bold.
+    """Return a table of the main metric of the encoders. The best method of a column is bold.
 
     Args:
       results: Results.
@@ -157,7 +167,7 @@ def scores(results: Results, kind: str) -> str:
 
 
 def differences(results: Results, kind: str, *bases: str) -> str:
-    """Return the main metric of encoders minus that of other methods.
+    """Return a table of differences: main metric of each encoder minus that of a base method.
 
     Args:
       results: Results.
@@ -178,7 +188,7 @@ def differences(results: Results, kind: str, *bases: str) -> str:
 
 
 def lengths(results: Results) -> str:
-    """Return the models of the main trained length, best on the longest texts first.
+    """Return a table of the models that were trained on short texts, best on long texts first.
 
     Columns: perplexity by length, its difference from DA-Transformer at both ends, and the share of
     the attention on far tokens in the longest texts.
@@ -192,7 +202,10 @@ def lengths(results: Results) -> str:
 
 
 def longer_training(results: Results) -> str:
-    """Return the models that were trained on longer texts: perplexity, and its difference."""
+    """Return a table of the models that were trained on longer texts.
+
+    Columns: perplexity by length, and its difference from training on shorter texts.
+    """
     trained = LONG
     columns = _perplexity_columns(results, trained)
     columns += [_training_column(results, length) for length in (trained, LONGEST)]
@@ -201,14 +214,17 @@ def longer_training(results: Results) -> str:
 
 
 def trainings(results: Results) -> str:
-    """Return the difference of both trained lengths at every test length."""
+    """Return a table: perplexity after training on longer texts minus that on shorter texts.
+
+    There is one column for each length of the test texts.
+    """
     measured = lm.list_measured(results, LONG)
     columns = [_training_column(results, length) for length in LENGTHS]
     return join("method", [*measured, tables.DETECTABLE] if measured else [], columns)
 
 
 def remedies(results: Results) -> str:
-    """Return perplexity and attention on far tokens of the remedies."""
+    """Return a table of the methods in REMEDIES: perplexity, and attention on far tokens."""
     columns = []
     for length in (SHORT, LONGEST):
         frame = lm.perplexities(results, length)
@@ -234,7 +250,7 @@ def _perplexity_columns(results: Results, trained: int) -> list[Column]:
 
 
 def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
-    """Return a column of perplexities minus that of DA-Transformer."""
+    """Return a column of differences: perplexity minus the perplexity of DA-Transformer."""
     found = tables.minus(lm.perplexities(results, length), METRIC, OURS, rows)
     title = f"{length} tokens, minus {method_title(OURS)}"
     return tables.difference_column(title, found, OURS)
@@ -325,9 +341,9 @@ def layers(results: Results) -> str:
 
 
 def pruning(results: Results) -> str:
-    """Return the main validation metric of DA-Transformer without heads, by order of pruning.
+    """Return a table of DA-Transformer with pruned heads: validation metric by order of pruning.
 
-    The last column compares the order with the random one at the middle number of pruned heads.
+    The last column compares each order with the random order, at the middle number of pruned heads.
     """
     rows, header = [], []
     for name in EXPERIMENTS:
@@ -367,8 +383,8 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
 
     Args:
       results: Results.
-      name: Name of an experiment, of several joined by "+", which are averaged, or the number of
-        tokens of texts of language models.
+      name: Name of an experiment, or several names joined by "+", whose scores are averaged. A
+        number means the perplexity of language models on texts of this many tokens.
     """
     if name.isdigit():
         return METRIC, lm.perplexities(results, int(name))
@@ -402,7 +418,7 @@ def recommend(results: Results, name: str) -> str:
 
 
 def reason(results: Results, name: str) -> str:
-    """Return the figures of the best method and of the methods in `SHOWN`."""
+    """Return the scores of the best method and of the methods in `SHOWN`."""
     metric, frame = task_scores(results, name)
     if len(frame.columns) < 2:
         return NOT_RUN
