@@ -194,7 +194,7 @@ def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
 
 
 def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
-    """Return the cached embeddings and the number of words found in the file of vectors.
+    """Return the cached result of `load_embeddings`.
 
     Return None if the cache is missing, unreadable, or was written for a different key.
     """
