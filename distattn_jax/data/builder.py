@@ -105,7 +105,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=names)}
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return a dict from each split to its published number of rows, if it is known."""
+        """Return a dict from each split to its published number of rows. Omit unknown numbers."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:

@@ -138,7 +138,7 @@ def _read_conllu(path: Path) -> Iterator[list[TaggedWord]]:
 
 
 def _make_word(path: Path, line: int, form: str, tag: str) -> TaggedWord:
-    """Return a word with its tag. Raise `DataError` if one is empty, or the tag has spaces."""
+    """Return a word with its tag. Raise `DataError` if `form` is empty or `tag` is not one word."""
     form = re.sub(" +", NO_BREAK_SPACE, form.strip(" "))
     if not form:
         raise DataError(f"{path}:{line}: the word is empty.")

@@ -43,8 +43,8 @@ def sample(
       state: State of the decoder before the first token, with B rows.
       first_tokens: Token from which the first token of each example is predicted.
       max_lengths: Largest number of tokens of each example.
-      longest: Upper limit of `max_lengths`, a Python integer, because it is the size of an axis.
-      end: Id of the token that ends a sequence. With a negative id, only `max_lengths` ends it.
+      longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis size.
+      end: Id of the token that ends a sequence. If negative, only `max_lengths` ends a sequence.
       pad: Id of the padding token.
       key: Random key. None takes the most probable token every time (greedy search).
       temperature: Divisor of the logits, above 0. May be traced.
