@@ -311,7 +311,7 @@ def hold_out_tenth(
     The split `validation` is a tenth of the published training rows, drawn at random.
 
     Args:
-      read: Returns the examples of the published set "train" or "test".
+      read: Function that returns the examples of the published set "train" or "test".
       seed: Any text. Different seeds draw different rows.
     """
     total = sum(1 for _ in read("train"))

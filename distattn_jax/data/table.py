@@ -22,7 +22,7 @@ class TableLike(Protocol):
         """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row. If several columns are named, use the largest length."""
+        """Return the length of every row: the largest of its lengths in the named columns."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return a dict of arrays with the selected rows, as `Table.take` does."""
@@ -191,7 +191,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row. If several columns are named, use the largest length."""
+        """Return the length of every row: the largest of its lengths in the named columns."""
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)

@@ -114,7 +114,7 @@ def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[i
 def _parse_lines(
     path: str, lines: Iterable[bytes], wanted: dict[bytes, int]
 ) -> dict[int, list[float]]:
-    """Parse the vectors of the wanted words. If a word is repeated, its first line is used.
+    """Parse the vectors of the words in `wanted`. If a word is repeated, its first line is used.
 
     Returns:
       Dict from the index of each word that was found to its vector.

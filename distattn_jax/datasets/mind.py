@@ -142,13 +142,15 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the news items in train/news.tsv. Title 0 is empty and serves as padding."""
+        """Titles of the news items in train/news.tsv, in order of index. Title 0 is empty
+        (padding).
+        """
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news items. Title 0 is empty and serves as padding."""
+        """Titles of all news items, in order of index. Title 0 is empty (padding)."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 

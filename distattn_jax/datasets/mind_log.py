@@ -46,8 +46,8 @@ class LogShard(NamedTuple):
 
     Attributes:
       start: Byte offset of the first line.
-      usable: Dict from each day in these lines to True if this day has a usable impression. A
-        usable impression has at least one clicked and at least one unclicked candidate.
+      usable: Dict from each day in these lines to a flag: True if this day has a usable impression.
+        A usable impression has at least one clicked and at least one unclicked candidate.
     """
 
     start: int
@@ -124,8 +124,8 @@ class ImpressionLog:
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
         """Check one line of the log, and update `self.left_out` and the argument `usable`.
 
-        `usable` is a dict from each day of the current shard to True if at least one line of this
-        day is a usable impression.
+        `usable` is a dict from each day of the current shard to a flag: True if at least one line
+        of this day is a usable impression.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

@@ -98,7 +98,7 @@ class ParallelText(TextBuilder):
                     self.leave_out(f"pairs of {split} with an empty side")
 
     def _pair_sentences(self, corpus: str) -> Iterator[list[str]]:
-        """Yield pairs of sentences. Raise `DataError` if the files differ in their number."""
+        """Yield pairs of sentences. Raise `DataError` if one file has more sentences."""
         paths = [self.raw_files[f"{corpus}.{language}"] for language in self.languages]
         both = itertools.zip_longest(*map(self.read_sentences, paths))
         for count, sentences in enumerate(both):

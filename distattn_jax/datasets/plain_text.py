@@ -12,7 +12,7 @@ from distattn_jax.data.files import DataError, read_lines
 from distattn_jax.data.rows import SPLIT_STEMS
 
 ENDINGS = (".txt", ".txt.gz")
-# If all files are training texts, every 20th text is moved to validation, and every 20th to test.
+# If there are only training files, one of every 20 texts is moved to validation, and one to test.
 EVERY = 20
 
 

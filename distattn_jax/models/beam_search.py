@@ -77,9 +77,10 @@ def beam_search(
     """Find the sequences of every example that have the best scores.
 
     Args:
-      next_logits: Returns the logits of the next token and the new state, for B * beam_size rows.
+      next_logits: Function that returns the logits of the next token and the new state of the
+        decoder, for B * beam_size rows.
       state: State of the decoder before the first token, with B rows.
-      first_tokens: Token from which the first token of each example is predicted.
+      first_tokens: Input of the first step: the token before the first new token of each example.
       beam_size: Number of hypotheses K.
       max_lengths: Largest number of tokens of each example. A hypothesis of this length is finished
         even without an end token.

@@ -33,7 +33,7 @@ def learning_curves(
       metrics: Metrics to plot, in this order.
       labels: Dict from a method to its text in the legend. For other methods, the legend shows the
         method itself.
-      unit: Plural noun for the first axis of the values, for the caption.
+      unit: Plural noun that the caption uses for the first axis of the values.
     """
     known = {metric for curves in history.values() for metric in curves}
     unknown = [metric for metric in metrics if metric not in known]

@@ -78,7 +78,7 @@ class _Model(NamedTuple):
 class AttentionPage:
     """Interactive page of one or two models, made by `explore`.
 
-    A notebook shows the page as the value of a cell.
+    A notebook displays the page if it is the value of a cell.
     """
 
     def __init__(self, models: Sequence[_Model], max_bytes: int):
