@@ -142,9 +142,7 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the news items in train/news.tsv, in order of index. Title 0 is empty
-        (padding).
-        """
+        """Titles of the items in train/news.tsv, in order of index. Title 0 is empty (padding)."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
