@@ -1,8 +1,9 @@
 """Turn text into batches: readers, tokenizers, word vectors, tables and batches.
 
-`read_rows` and `load_split` read examples from files. `TOKENIZERS` and `encode`, or `encode_pairs`
-for a pre-trained model, convert texts to token ids. A `Table` stores the token ids, and `Batches`
-groups its rows by length. The data sets themselves are in `distattn_jax.datasets`.
+`read_rows` and `load_split` read examples from files. The functions in `TOKENIZERS` train a
+tokenizer, and `encode` converts texts to token ids. For a pre-trained model, use `encode_pairs`
+instead. A `Table` stores the token ids. `Batches` groups the rows of a table by length. The data
+sets themselves are in `distattn_jax.datasets`.
 
 Importing this package imports neither JAX nor TensorFlow Datasets. `TextBuilder`, `load_split` and
 `iterate_split` import TensorFlow Datasets on first access.

@@ -1,11 +1,13 @@
 """Batches of rows of similar length. No row is dropped.
 
 Rows are grouped by length into buckets. In each epoch, the rows of every bucket are divided into
-batches of equal size, and the last batch of a bucket is filled with padding rows of weight 0. The
-buckets may have different batch sizes, so that all batches have about as many tokens.
-Therefore all epochs have the same number of batches. Batch i depends only on i and the seed, so
-that training can resume at any step. If there are several processes, each makes a part of the rows
-of every batch. Together the parts equal the batch that a single process would make.
+batches of equal size, and the last batch of a bucket is filled with padding rows of weight 0.
+Therefore all epochs have the same number of batches. The batch size may differ between buckets, so
+that all batches have about the same number of tokens.
+
+Batch i depends only on i and the seed, so that training can resume at any step. If there are
+several processes, each process makes a slice of the rows of every batch. The slices of all
+processes together equal the batch that a single process would make.
 """
 
 import functools
@@ -38,17 +40,20 @@ class Batches:
       shuffle: True draws a new order in every epoch. False keeps the order of the table within each
         bucket, shortest bucket first.
       row_multiple: Every batch is filled with padding rows up to a multiple of this number, so that
-        devices and parts of a batch get equally many rows. The rows of the table in a batch do not
-        depend on this number.
+        its rows can be divided equally, e.g. among devices. This number does not change which rows
+        of the table a batch contains.
       process_index: Index of the process whose rows this object produces.
       process_count: Number of processes among which the rows of each batch are divided.
 
     Attributes:
-      batch_sizes: Number of rows of a batch of each bucket, without padding rows.
-      array_sizes: Number of rows of a batch of each bucket, a multiple of `row_multiple`.
-      batches_per_epoch: Number of batches of an epoch, in which every row occurs once.
-      bucket_counts: Number of batches of each bucket in an epoch.
-      truncated: Number of rows that have a sequence longer than the bucket of the row.
+      batch_sizes: For each bucket, the number of rows of the table in a full batch.
+      array_sizes: For each bucket, `batch_sizes` rounded up to a multiple of `row_multiple`. This
+        is the number of rows of the arrays of a batch.
+      batches_per_epoch: Number of batches of an epoch. Every row of the table occurs once in an
+        epoch.
+      bucket_counts: For each bucket, the number of its batches in an epoch.
+      truncated: Number of rows with a sequence that is longer than the bucket, and therefore
+        truncated.
       padding_share: Fraction of padding among all positions of an epoch.
     """
 
@@ -124,24 +129,24 @@ class Batches:
         return {**columns, "weight": (index != PADDING_ROW).astype(np.float32), "index": index}
 
     def locate(self, i: int) -> "Location":
-        """Return the epoch and the bucket of batch i, and its rank within both."""
+        """Return the epoch, the bucket and the rank of batch i (see `Location`)."""
         number, step = divmod(i, self.batches_per_epoch)
         epoch = self._get_epoch(number if self.shuffle else 0)
         return Location(number, int(epoch.bucket[step]), int(epoch.rank[step]))
 
     def run_length(self, i: int) -> int:
-        """Return how many consecutive batches, from batch i on, have the bucket of batch i.
+        """Return the number of consecutive batches of the same bucket, starting with batch i.
 
-        A run ends with the epoch at the latest.
+        Only batches of the same epoch are counted.
         """
         number, step = divmod(i, self.batches_per_epoch)
         return int(self._get_epoch(number if self.shuffle else 0).run[step])
 
     def stack(self, first: "Location", count: int) -> dict[str, np.ndarray]:
-        """Return consecutive batches of one bucket in one epoch, stacked.
+        """Return batches with consecutive ranks (see `Location`), stacked along a new first axis.
 
-        Every array has a leading axis of size `count`. If fewer batches follow in the epoch, the
-        last entries are batches of padding rows. The column `index` is left out.
+        All batches are of one bucket and one epoch. If this bucket has fewer than `count` remaining
+        batches in the epoch, batches of padding rows are appended. The column `index` is left out.
 
         Args:
           first: Location of the first batch.
@@ -188,7 +193,7 @@ class Batches:
         return Epoch(batches, place, bucket, rank, run)
 
     def _take_local(self, rows: Int32[np.ndarray, "*batches B"]) -> Int32[np.ndarray, "*batches b"]:
-        """Return the rows of each batch that this process makes."""
+        """Return the slice of the rows of each batch that this process makes."""
         return np.split(rows, self._process_count, axis=-1)[self._process_index]
 
 
@@ -210,11 +215,12 @@ class Epoch(NamedTuple):
     """Batches of one epoch.
 
     Attributes:
-      rows: Row indices of the batches of each bucket.
-      place: Index of the batch of each step in the rows of its bucket.
-      bucket: Index of the bucket of each step.
-      rank: Index of each step among the steps of its bucket.
-      run: Number of consecutive steps, from each step on, that have the bucket of this step.
+      rows: For each bucket, the row indices of its batches, one row per batch.
+      place: For each step, the index of its batch in the entry of `rows` for its bucket.
+      bucket: For each step, the index of its bucket.
+      rank: For each step, its index among the steps of the same bucket.
+      run: For each step, the number of consecutive steps of the same bucket, starting with this
+        step.
     """
 
     rows: list[Int32[np.ndarray, "_ _"]]
@@ -227,7 +233,7 @@ class Epoch(NamedTuple):
 def round_length(length: int, longest: int | None = None) -> int:
     """Round a length up to a multiple of 8, but to at most `longest`.
 
-    Few different lengths give few different shapes, and so few compilations.
+    Fewer lengths mean fewer array shapes, and therefore fewer compilations.
     """
     rounded = -(-length // 8) * 8
     return rounded if longest is None else min(rounded, longest)
@@ -239,8 +245,8 @@ def choose_buckets(
     """Choose the bucket lengths that minimize the padding of rows with these lengths.
 
     The last bucket is `longest`. All other buckets are multiples of 8. The cost of a bucket is its
-    length times its number of rows. The best k buckets that end at a given length are computed from
-    the best k - 1 buckets by dynamic programming, so that the result is optimal.
+    length times its number of rows. Dynamic programming finds the optimum: the best k buckets up to
+    a given length follow from the best k - 1 buckets up to each shorter length.
 
     Args:
       lengths: Length of every row. A row longer than `longest` is treated as a row of length

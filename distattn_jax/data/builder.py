@@ -32,8 +32,9 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     """TFDS builder that prepares the examples of a text data set from its published files.
 
     A subclass implements two methods: `find_files` finds the files, and `read_splits` reads the
-    examples of every split. Examples are stored in the order in which they are read. The features
-    of an example are a text and a label, one of `CLASSES`, unless a subclass overrides `features`.
+    examples of every split. Examples are stored in the order in which they are read. By default, an
+    example has the features `text` and `label`, and the label is one of `CLASSES`. A subclass may
+    override `features`.
 
     Prepared examples are stored as array_record files in `data_dir/{hash}/{name}/{version}`, where
     `hash` is computed from the contents of the raw files. If the raw files change, the examples are
@@ -41,8 +42,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     Args:
       manual_dir: Folder with the raw files. The files may contain only a part of the published
-        rows. None downloads the published files from `URLS` into `data_dir/downloads/{name}`, and
-        checks their digests.
+        rows. If None, the published files are downloaded from `URLS` into
+        `data_dir/downloads/{name}`, and their digests are checked.
       data_dir: Folder for prepared and downloaded files.
 
     Attributes:
@@ -92,11 +93,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def find_files(self) -> dict[str, Path]:
-        """Return a dict from key, e.g. a split, to the path of its raw file in `manual_dir`."""
+        """Return a dict from a key, such as the split, to the path of a file in `manual_dir`."""
 
     @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        """Return a dict from split to its examples, preferably a generator to save memory."""
+        """Return a dict from each split to its examples. A generator of examples saves memory."""
 
     def features(self) -> dict[str, Any]:
         """Return the TFDS features of an example."""
@@ -104,13 +105,14 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=names)}
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return a dict from split to its published number of rows. Unknown numbers are omitted."""
+        """Return a dict from each split to its published number of rows. Omit unknown numbers."""
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
         """Prepare the examples and store them on disk, unless this was done before.
 
-        If several processes prepare the same examples, they all use those of the first one.
+        If several processes prepare the same examples at once, all use those of the first to
+        finish.
         """
         if not self.data_path.exists():
             self._check_writable()
@@ -173,7 +175,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @property
     def _prepared_folder(self) -> Path:
-        """Folder of the prepared examples, known before TFDS reads it."""
+        """Folder of the prepared examples."""
         return self.root / self.digest / self.name / str(self.VERSION)
 
     def _record_prepared_files(self) -> None:
@@ -235,7 +237,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
-        """Return a dict from split to its (index, example) pairs. TFDS calls this method."""
+        """Return a dict from each split to its (index, example) pairs. TFDS calls this method."""
         self.left_out.clear()
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
@@ -309,14 +311,14 @@ def hold_out_tenth(
     The split `validation` is a tenth of the published training rows, drawn at random.
 
     Args:
-      read: Returns the examples of the published set "train" or "test".
+      read: Function that returns the examples of the published set "train" or "test".
       seed: Any text. Different seeds draw different rows.
     """
     total = sum(1 for _ in read("train"))
     (drawn,) = draw_disjoint(total, [round(total / 10)], seed=seed)
 
     def select(is_drawn: bool) -> Iterator[Example]:
-        """Return the training rows that were drawn, or all others."""
+        """Yield the training rows that were drawn, or, if not `is_drawn`, all others."""
         return (row for i, row in enumerate(read("train")) if (i in drawn) == is_drawn)
 
     return {"train": select(False), "validation": select(True), "test": read("test")}
@@ -339,9 +341,9 @@ def _decode(value: Any) -> Any:
 
 
 def _combine_digests(files: Mapping[str, Path], digests: Mapping[Path, str]) -> str:
-    """Return a hash of the keys of the dict and of the names and contents of the files.
+    """Return one hash of all files, computed from their keys, names and contents.
 
-    `digests` has the digest of the content of each file.
+    `digests` is a dict from the path of a file to the digest of its content.
     """
     digest = hashlib.sha256()
     for name, path in sorted(files.items()):

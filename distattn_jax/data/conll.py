@@ -35,7 +35,7 @@ class TaggedWord(NamedTuple):
 
     Attributes:
       line: Number of the line in the file.
-      form: The word. A space inside of the word is a no-break space.
+      form: The word. Spaces inside the word are replaced by a no-break space.
       tag: The tag.
     """
 
@@ -47,10 +47,10 @@ class TaggedWord(NamedTuple):
 def read_tagged_sentences(path: str | Path) -> Iterator[list[TaggedWord]]:
     """Yield the words of each sentence of a column file or a CoNLL-U file.
 
-    A file name with the ending .conllu or .conllu.gz means CoNLL-U. Multiword tokens (`1-2`) and
-    empty nodes (`1.1`) of CoNLL-U files are skipped, because the words of a multiword token have
-    lines of their own. Comments are skipped. A line of a column file is a comment if it starts with
-    `# ` and has another number of columns than the words.
+    A file whose name ends in .conllu or .conllu.gz is a CoNLL-U file. In CoNLL-U files, multiword
+    tokens (`1-2`) are skipped, because their words have lines of their own. Empty nodes (`1.1`) are
+    skipped, too. Comments are skipped in all files. A line of a column file is a comment if it
+    starts with `# ` and its number of columns differs from that of the words.
 
     An empty sentence, e.g. between two blank lines, is an empty list. A -DOCSTART- line of a column
     file is a sentence of one word. Raise `DataError` with file and line for a malformed line.
@@ -100,7 +100,7 @@ def _count_columns(path: Path) -> int:
 def _split_columns(line: str) -> list[str]:
     """Return the columns of a line, separated by tabs or, in a line without tabs, by spaces.
 
-    Only these characters separate columns, because a word may be another kind of space.
+    Other white space does not separate columns, because it may be a word.
     """
     text = line.strip(" \t\r\n")
     parts = re.split("\t" if "\t" in text else " +", text)
@@ -138,7 +138,7 @@ def _read_conllu(path: Path) -> Iterator[list[TaggedWord]]:
 
 
 def _make_word(path: Path, line: int, form: str, tag: str) -> TaggedWord:
-    """Return a word with its tag. Raise `DataError` if the form or the tag cannot be used."""
+    """Return a word with its tag. Raise `DataError` if `form` is empty or `tag` is not one word."""
     form = re.sub(" +", NO_BREAK_SPACE, form.strip(" "))
     if not form:
         raise DataError(f"{path}:{line}: the word is empty.")

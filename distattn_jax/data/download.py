@@ -1,7 +1,7 @@
 """Download files from public URLs into a folder. The folder appears when all files are complete.
 
-The digest of every download is compared with the digest that is known for its URL. If none is
-known, the digest of the first download counts (trust on first use). The file
+The digest of every download is compared with the known digest of its URL. If no digest is known,
+the digest of the first download becomes the known one (trust on first use). The file
 `{folder}.digests.json` records the digests of the downloads and of the files in the folder.
 """
 
@@ -23,7 +23,7 @@ TIMEOUT = 60  # seconds without a response
 
 
 def advise_manual_download(homepage: str = "") -> str:
-    """Return what a user can do if a download fails, for error messages.
+    """Return advice to a user whose download failed, for error messages.
 
     Args:
       homepage: Address of the page that offers the files; empty if it is unknown.
@@ -112,7 +112,7 @@ def _record_path(folder: Path) -> Path:
 
 
 def _read_record(folder: Path) -> dict[str, dict[str, str]]:
-    """Return the recorded digests of a downloaded folder. The dict is empty without a record."""
+    """Return the recorded digests of a downloaded folder, or an empty dict if none are recorded."""
     path = _record_path(folder)
     record = read_json(path) if path.is_file() else {}
     if not isinstance(record, dict) or not all(isinstance(part, dict) for part in record.values()):

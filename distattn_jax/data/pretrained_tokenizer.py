@@ -88,8 +88,8 @@ def encode_pairs(
         one, each from the end of the text that is longer at that point. If both texts are equally
         long, the token is removed from the second text.
       parses: Dependency parses of all texts.
-      vectors: Dict from each word that has a vector to its row, at least 1. A word is looked up as
-        written, then in lower case.
+      vectors: Dict from each word that has a vector to the row of this vector. Rows start at 1. A
+        word is looked up as written, then in lower case.
     """
     if second is not None and len(first) != len(second):
         raise ValueError(f"second must contain {len(first)} texts, as first; got {len(second)}.")

@@ -16,7 +16,7 @@ class RecordSource:
     `source[i]` reads example i from disk. This is ten times as fast as `as_data_source` of TFDS.
 
     Args:
-      files: Name of each file and the number of examples in it.
+      files: For each file, a pair (name, number of examples).
       decode: Function that converts the features of example i, a dict of bytes, to the value of
         `source[i]`. All features must be stored as bytes, i.e. be texts or tensors with the
         encoding "bytes".

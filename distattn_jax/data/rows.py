@@ -77,7 +77,8 @@ def find_file(folder: str | Path, stem: str) -> Path:
 def find_one(folder: Path, names: Sequence[str], requirement: str) -> Path:
     """Return the path of the only file of a folder with one of these names.
 
-    Raise `DataError` with the requirement if no such file or more than one is found.
+    If no such file or more than one is found, raise `DataError`. Its message contains
+    `requirement`.
     """
     found = [name for name in names if (folder / name).is_file()]
     if len(found) != 1:
@@ -91,8 +92,8 @@ def make_layout(pattern: str, parts: Mapping[str, str] = PUBLISHED_PARTS) -> dic
     """Return a dict from split to file name, for `find_layout`.
 
     Args:
-      pattern: File names, in which `{}` stands for a part such as train, dev or test.
-      parts: Dict from split to part.
+      pattern: File name, in which `{}` stands for a part such as train, dev or test.
+      parts: Dict from each split to the part that replaces `{}`.
     """
     return {split: pattern.format(part) for split, part in parts.items()}
 

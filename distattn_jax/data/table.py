@@ -22,7 +22,7 @@ class TableLike(Protocol):
         """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row. If several columns are named, use the largest length."""
+        """Return the length of every row: the largest of its lengths in the named columns."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return a dict of arrays with the selected rows, as `Table.take` does."""
@@ -191,7 +191,7 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row. If several columns are named, use the largest length."""
+        """Return the length of every row: the largest of its lengths in the named columns."""
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)
@@ -212,19 +212,19 @@ class Table:
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return a dict of arrays with the selected rows.
 
-        Sequences are truncated or padded with 0.
+        Sequences are truncated or padded with 0. Lengths do not include padding.
 
-        - A column `name` of numbers becomes `name` (B, ...).
-        - A column of sequences becomes `name` (B, T) and `name_length` (B,), the lengths of the
-          sequences without padding.
-        - A column of lists of sequences becomes `name` (B, S, T), `name_words` (B, S), the lengths
-          of the sequences without padding, and `name_length` (B,), the lengths of the lists without
-          padding.
+        | elements of the column | arrays of the result |
+        | --- | --- |
+        | numbers | `name` (B, ...) |
+        | sequences | `name` (B, T); `name_length` (B,): length of each sequence |
+        | lists of sequences | `name` (B, S, T); `name_words` (B, S): length of each sequence; |
+        | | `name_length` (B,): length of each list |
 
         Args:
           indices: Row indices, shape (B,). The index -1 selects a row of zeros and of length 0.
-          length: Length T of each sequence, or length S of each list of sequences. The length T
-            inside a list is the `width` of its column.
+          length: T for columns of sequences, and S for columns of lists of sequences. In a list of
+            sequences, T is the `width` of the column.
         """
         rows = {}
         for name, column in self.columns.items():
@@ -243,9 +243,10 @@ class Table:
 def _select_places(
     offsets: Int64[np.ndarray, " bounds"], indices: Int[np.ndarray, " B"], length: int
 ) -> tuple[Int64[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
-    """Return the place of each element of the selected rows, and the lengths of the rows.
+    """Return the index of each element of the selected rows, and the lengths of the rows.
 
-    Rows are truncated or padded to `length` elements. The place of padding is `PADDING_ROW`.
+    Elements are counted over all rows, as in `offsets`. Rows are truncated or padded to `length`
+    elements. Padding has the index `PADDING_ROW`. The lengths do not include padding.
     """
     starts = offsets[indices]
     lengths = np.minimum(offsets[indices + 1] - starts, length)

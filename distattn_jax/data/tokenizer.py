@@ -56,15 +56,16 @@ def train_word_level(
 ) -> Tokenizer:
     r"""Train a tokenizer whose tokens are lower-cased words and runs of punctuation.
 
-    Texts are split by `\w+|[^\w\s]+`. The most frequent token gets the lowest id.
+    The tokens of a text are the matches of `\w+|[^\w\s]+`. The most frequent token gets the lowest
+    id.
 
     Args:
       texts: Training texts.
       min_count: Minimum number of occurrences of a word. Rarer words become the unknown token.
       max_size: Maximum size of the vocabulary, including the padding token and the unknown token.
         Among equally frequent words, the first in alphabetical order are kept. None sets no limit.
-      split_punctuation: False splits texts only at the space character, because the words of the
-        texts are already separated. The tokens are then lower-cased words.
+      split_punctuation: If False, texts are split only at spaces, and the tokens are lower-cased
+        words. Use this for texts whose words are already separated by spaces.
     """
     tokenizer = _lower_case(Tokenizer(models.WordLevel(unk_token=UNKNOWN_TOKEN)))
     if not split_punctuation:
@@ -112,7 +113,7 @@ def train_byte_level_bpe(texts: Iterable[str], *, size: int, end: bool = False) 
     Args:
       texts: Training texts.
       size: Size of the vocabulary. The vocabulary is smaller if the texts contain fewer pieces.
-      end: True adds the token "[END]" with id 2. The tokenizer appends it to every text.
+      end: If True, the tokenizer appends the token "[END]", with id 2, to every text.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -144,8 +145,8 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 def split_sentences(text: str) -> list[str]:
     """Return the nonempty sentences of a text in order, without surrounding white space.
 
-    A sentence ends after a run of `.`, `!` and `?`, or at a line break. Marks inside a word or a
-    number (example.com, 3.5) are ignored. The abbreviation `Mr.` wrongly
+    A sentence ends after one or more of the marks `.`, `!` and `?`, or at a line break. Marks
+    inside a word or a number (example.com, 3.5) are ignored. An abbreviation such as `Mr.` wrongly
     ends a sentence.
 
     >>> split_sentences("I paid 3.5 dollars... Worth it!!! (Really.)")
@@ -188,7 +189,10 @@ def save_tokenizer(tokenizer: Tokenizer, path: AnyPath) -> None:
 
 
 def load_tokenizer(path: AnyPath) -> Tokenizer:
-    """Read a tokenizer from a JSON file in the format of the Hugging Face tokenizers library."""
+    """Read a tokenizer from a JSON file in the format of the Hugging Face tokenizers library.
+
+    Raise `DataError` if its V token ids are not 0 to V - 1.
+    """
     if not epath.Path(path).is_file():
         raise FileNotFoundError(f"path must be a tokenizer.json; {path} does not exist.")
     tokenizer = parse_tokenizer(path)
@@ -199,7 +203,7 @@ def load_tokenizer(path: AnyPath) -> Tokenizer:
 
 
 def parse_tokenizer(path: AnyPath) -> Tokenizer:
-    """Read a tokenizer from a JSON file, with any token ids."""
+    """Read a tokenizer from a JSON file, without the check of token ids in `load_tokenizer`."""
     text = read_text(path)
     try:
         tokenizer = Tokenizer.from_str(text)

@@ -114,7 +114,7 @@ def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[i
 def _parse_lines(
     path: str, lines: Iterable[bytes], wanted: dict[bytes, int]
 ) -> dict[int, list[float]]:
-    """Parse the vectors of the wanted words. If a word is repeated, its first line is used.
+    """Parse the vectors of the words in `wanted`. If a word is repeated, its first line is used.
 
     Returns:
       Dict from the index of each word that was found to its vector.
@@ -194,7 +194,7 @@ def _make_key(file: Path, member: str, words: Sequence[str], seed: int) -> str:
 
 
 def _read_cache(cache: Path, key: str) -> tuple[np.ndarray, int] | None:
-    """Return the cached embeddings and the number of words found in the file of vectors.
+    """Return the cached result of `load_embeddings`.
 
     Return None if the cache is missing, unreadable, or was written for a different key.
     """

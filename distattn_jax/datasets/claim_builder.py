@@ -73,9 +73,10 @@ class ClaimBuilder(TextBuilder):
         """Read papers and claims from the raw files.
 
         Returns:
-          A tuple (texts, claims, pools): the texts of all papers, the claims of each split, and,
-          for each split, the indices of the papers that may be candidates. The pool of a split
-          includes the correct papers of all claims of the split.
+          A tuple (texts, claims, pools). `texts` has the text of every paper. `claims` is a dict
+          from each split to its claims. `pools` is a dict from each split to the indices of the
+          papers that may be candidates. These include the correct papers of all claims of the
+          split.
         """
 
     def features(self) -> dict[str, Any]:
@@ -100,8 +101,8 @@ class ClaimBuilder(TextBuilder):
     ) -> Iterator[Example]:
         """Yield the examples of a split.
 
-        `pool` are the indices of the papers that may be candidates, in the order of
-        `index`.
+        `pool` has the indices of the papers that may be candidates. Text i of `index` is the text
+        of paper `pool[i]`.
         """
         generator = random.Random(f"{self.name} {split}")
         place = {paper: i for i, paper in enumerate(pool)}
@@ -145,10 +146,10 @@ def load_candidates(builder: ClaimBuilder, split: str) -> CandidatePairs:
 
 
 def draw_splits(keys: Sequence[Hashable], *, seed: str) -> list[str]:
-    """Assign a random split to every row, and return the names of the splits.
+    """Assign every row to a random split, and return the name of the split of each row.
 
-    Rows with equal keys are in the same split. Of the distinct keys, 70 percent are in train, 10
-    percent in validation and 20 percent in test.
+    Rows with equal keys are in the same split. The split train has 70 percent of the distinct keys,
+    validation 10 percent, and test 20 percent.
 
     Args:
       keys: Key of every row.

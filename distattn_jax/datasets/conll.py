@@ -31,9 +31,10 @@ class Conll(TextBuilder):
     field `text` of an example contains its words, separated by single spaces. The field `label`
     contains the tag of each word.
 
-    If a tag is a type after `B-`, `I-`, `E-` or `S-`, the tags mark spans, and every tag must be
-    such a tag or `O`. Other tags, such as parts of speech, mark single words. The classes are all
-    tags of the three files in sorted order.
+    A tag with the prefix `B-`, `I-`, `E-` or `S-`, such as `B-PER`, marks a span of words. If the
+    files contain such a tag, every tag must have one of these prefixes or be `O`. Otherwise every
+    tag, such as a part of speech, describes a single word. The classes are all tags of the three
+    files in sorted order.
     """
 
     REQUIRED_FILES = "train, validation (or dev) and test (.txt, .conll or .conllu)"
@@ -72,7 +73,7 @@ class Conll(TextBuilder):
         return find_one(self.manual_dir, names, requirement)
 
     def _read_examples(self, split: str) -> Iterator[Example]:
-        """Yield the sentences of a split. Empty sentences and document lines are counted."""
+        """Yield the sentences of a split. Leave out and count empty ones and -DOCSTART- lines."""
         for words in read_tagged_sentences(self.raw_files[split]):
             if not words:
                 self.leave_out(f"empty sentences of {split}")
@@ -91,7 +92,7 @@ def _begins_document(words: list[TaggedWord]) -> bool:
 
 
 def _check_tags(places: Mapping[str, str]) -> None:
-    """Raise `DataError` if some tags mark parts of spans, but another tag does not fit to them.
+    """Raise `DataError` if some tags mark spans (`B-PER`) and others, except `O`, do not.
 
     `places` is a dict from each tag to the file and line of the first word with this tag.
     """

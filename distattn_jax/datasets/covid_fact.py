@@ -20,8 +20,8 @@ class CovidFact(ClaimBuilder):
     spaces, is used as the correct paper.
 
     The sources are divided at random: 70 percent for train, 10 percent for validation and 20
-    percent for test. All claims with the same source are in the same split. The candidates of a
-    claim are evidence of the same split. Evidence from the source of the claim is never a wrong
+    percent for test. All claims with the same source are in the same split. All candidates of a
+    claim come from the split of the claim. Evidence from the source of the claim is never a wrong
     candidate.
     """
 

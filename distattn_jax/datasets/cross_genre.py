@@ -15,13 +15,14 @@ class CrossGenre(ClaimBuilder):
 
     - `claims`: id, claim, and optionally split (train, validation or test).
     - `papers`: id, title, abstract. The text of a paper is title and abstract, joined by a space.
-    - `pairs`: claim and paper, the ids of a claim and of a paper that supports it.
+    - `pairs`: claim (the id of a claim) and paper (the id of a paper that supports this claim).
 
     The published files have a different layout and must be converted to this layout. Claims without
     a paper are left out. All papers may be candidates in every split.
 
-    If `claims` has no column split, claims that share a paper form a group, and the groups are
-    divided at random: 70 percent for train, 10 percent for validation and 20 percent for test.
+    If the file `claims` has no column split, the splits are drawn at random. Claims that share a
+    paper form a group, and the groups are divided: 70 percent for train, 10 percent for validation
+    and 20 percent for test.
     """
 
     REQUIRED_FILES = "claims, papers and pairs (.jsonl, .csv or .tsv)"

@@ -142,13 +142,13 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the news items in train/news.tsv, by index. Title 0 is empty, for padding."""
+        """Titles of the items in train/news.tsv, in order of index. Title 0 is empty (padding)."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news items, by index. Title 0 is empty, for padding."""
+        """Titles of all news items, in order of index. Title 0 is empty (padding)."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 
@@ -236,8 +236,8 @@ def _decode_impression(features: Mapping[str, bytes]) -> Impression:
 def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
     """Read news.tsv, and append the news items that are not yet in `titles`.
 
-    `numbers`, a dict from the id of a news item to its index, and `titles` are updated in
-    place.
+    `numbers` is a dict from the id of a news item to its index. Both `numbers` and `titles` are
+    updated in place.
 
     Returns:
       Number of rows of the file.
@@ -259,7 +259,7 @@ def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
 def _find_folder(folder: Path, part: str) -> Path:
     """Return the folder that contains news.tsv and behaviors.tsv of train or dev.
 
-    The folder may be a subfolder of a folder with the same name.
+    The folder may lie inside another folder with the same name.
     """
     names = [name.format(part) for name in FOLDERS]
     places = [folder / place for name in names for place in (name, f"{name}/{name}")]

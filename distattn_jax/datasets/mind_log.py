@@ -46,8 +46,8 @@ class LogShard(NamedTuple):
 
     Attributes:
       start: Byte offset of the first line.
-      usable: For each day in these lines, True if there is a usable impression of this day. A
-        usable impression has at least one clicked and at least one unclicked candidate.
+      usable: Dict from each day in these lines to a flag: True if this day has a usable impression.
+        A usable impression has at least one clicked and at least one unclicked candidate.
     """
 
     start: int
@@ -68,7 +68,8 @@ class ImpressionLog:
     Attributes:
       rows: Number of lines.
       last_day: Last day of the log.
-      left_out: Number of clicks, candidates and impressions that are left out, by reason.
+      left_out: Dict from each reason to the number of clicks, candidates or impressions that are
+        left out for this reason.
     """
 
     def __init__(self, path: Path, numbers: Mapping[str, int], *, size: int):
@@ -123,8 +124,8 @@ class ImpressionLog:
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
         """Check one line of the log, and update `self.left_out` and the argument `usable`.
 
-        For each day of the current shard, `usable` is True if at least one line of this day
-        is a usable impression.
+        `usable` is a dict from each day of the current shard to a flag: True if at least one line
+        of this day is a usable impression.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

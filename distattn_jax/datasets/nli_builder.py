@@ -20,8 +20,9 @@ class NliBuilder(TextBuilder):
     annotators (gold_label "-") are left out, and their number is reported.
 
     Attributes:
-      PATTERNS: File names of each published layout, in which {} stands for train, dev or test.
-      LABELS: Dict from a label in the files to the name of its class, in order of class index.
+      PATTERNS: For each published layout, the file name, in which {} stands for train, dev or test.
+      LABELS: Dict from each label in the files to the name of its class. Its order defines the
+        class indices.
     """
 
     PATTERNS: ClassVar[tuple[str, ...]]

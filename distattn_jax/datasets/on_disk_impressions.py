@@ -77,7 +77,7 @@ class OnDiskImpressions:
         return np.fromiter(counts, np.int64, len(self))
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
-        """Read the selected impressions, and return the following columns by name.
+        """Read the selected impressions, and return a dict with the following arrays.
 
         - `history` (B, 50, 30) and `candidates` (B, C, 30): Token ids of the titles.
         - `history_words` (B, 50) and `candidates_words` (B, C): Number of tokens of each title.
@@ -103,7 +103,7 @@ class OnDiskImpressions:
         }
 
     def _take_titles(self, name: str, news: list[np.ndarray], length: int) -> dict[str, np.ndarray]:
-        """Return the columns of a list of news items for each row, padded to `length` items."""
+        """Return the three columns of `name`, which is history or candidates."""
         numbers, counts = Ragged.from_rows(news).pad(np.arange(len(news)), length)
         return {
             name: self._tokens[numbers],

@@ -88,7 +88,7 @@ class ParallelText(TextBuilder):
     def _read_pairs(self, split: str, corpora: Iterable[str]) -> Iterator[Example]:
         """Yield the pairs of a split. Pairs with an empty side are left out and counted.
 
-        `corpora` are the keys of the files of the split, without the language.
+        `corpora` has the keys in `raw_files` of all files of the split, without the language.
         """
         for corpus in corpora:
             for texts in self._pair_sentences(corpus):
@@ -98,7 +98,7 @@ class ParallelText(TextBuilder):
                     self.leave_out(f"pairs of {split} with an empty side")
 
     def _pair_sentences(self, corpus: str) -> Iterator[list[str]]:
-        """Yield pairs of sentences. Raise `DataError` if one file has fewer sentences."""
+        """Yield pairs of sentences. Raise `DataError` if one file has more sentences."""
         paths = [self.raw_files[f"{corpus}.{language}"] for language in self.languages]
         both = itertools.zip_longest(*map(self.read_sentences, paths))
         for count, sentences in enumerate(both):

@@ -12,7 +12,7 @@ from distattn_jax.data.files import DataError, read_lines
 from distattn_jax.data.rows import SPLIT_STEMS
 
 ENDINGS = (".txt", ".txt.gz")
-# If all files are training texts, every 20th text is moved to validation, and every 20th to test.
+# If there are only training files, one of every 20 texts is moved to validation, and one to test.
 EVERY = 20
 
 
@@ -21,8 +21,8 @@ class PlainText(TextBuilder):
 
     The first word of a file name selects the split. Files such as `validation.txt` (or `valid`,
     `val`, `dev`) are the validation set, and files such as `test_2.txt` are the test set. All other
-    files are training texts. If all files are training texts, every 20th text is moved to the
-    validation set, and another 20th to the test set.
+    files are training texts. If there are only training files, one of every 20 texts is moved to
+    the validation set, and another one to the test set.
     """
 
     REQUIRED_FILES = "text files (.txt or .txt.gz), in which blank lines separate the texts"
@@ -54,7 +54,7 @@ class PlainText(TextBuilder):
                 yield from ({"text": text} for text in _read_blocks(path))
 
     def _select_texts(self, split: str) -> Iterator[Example]:
-        """Yield the texts that belong to a split if all files are training texts."""
+        """Yield the texts of a split if there are only training files."""
         places = {"validation": EVERY // 2 - 1, "test": EVERY - 1}
         for i, example in enumerate(self._read_texts("train")):
             place = i % EVERY

@@ -27,9 +27,9 @@ class Layout(NamedTuple):
     """One of the published file formats of SST.
 
     Attributes:
-      pattern: File names, in which `{}` stands for train, dev or test.
+      pattern: File name, in which `{}` stands for train, dev or test.
       read: Function that yields the line number, label and text of every row of a file.
-      labels: Class of each label. Rows whose class is None are left out.
+      labels: Dict from each label in the files to its class. Rows whose class is None are left out.
     """
 
     pattern: str

@@ -1,9 +1,9 @@
 """WMT 2014: English-German and English-French, as TensorFlow Datasets (TFDS) defines them.
 
 The builder `wmt14_translate` of TFDS lists the corpora of each split, their addresses and their
-files. This builder leaves out pairs with an empty side without a message, and needs a package that
-TFDS does not install. We therefore use only its lists. The classes below download the files, read
-them line by line, and count the pairs with an empty side.
+files. The TFDS builder silently leaves out pairs in which one sentence is empty, and needs a
+package that TFDS does not install. We therefore use only its lists. The classes below download the
+files, read them line by line, and count the pairs in which one sentence is empty.
 """
 
 import html
@@ -23,7 +23,7 @@ SEGMENT = re.compile(r'<seg id="\d+">(.*)</seg>')  # a sentence in a test set
 
 
 def find_corpora(language: str) -> dict[str, list[wmt.SubDataset]]:
-    """Return the corpora of each split of `wmt14_translate/{language}-en`."""
+    """Return a dict from each split of `wmt14_translate/{language}-en` to its corpora."""
     builder = wmt14.Wmt14Translate(config=f"{language}-en", data_dir="not used")
     return {
         str(split): [wmt.DATASET_MAP[name] for name in names]
@@ -32,7 +32,7 @@ def find_corpora(language: str) -> dict[str, list[wmt.SubDataset]]:
 
 
 def find_urls(language: str) -> dict[str, str]:
-    """Return a dict from the https address of each archive to its digest, or "" if unknown."""
+    """Return a dict from the https address of each archive to its digest, "" if unknown."""
     known = checksums.load_url_infos(tfds.core.tfds_path("url_checksums/wmt14_translate.txt"))
     urls = [
         url

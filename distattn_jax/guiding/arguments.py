@@ -33,7 +33,7 @@ def padding_mask(lengths: Int[Array, " B"], size: int) -> Bool[Array, "B size"]:
 
 
 def check_integers(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Convert a sequence of integers of any type to Python integers, or raise a ValueError.
+    """Convert integers of any type to Python integers. Raise a ValueError for other values.
 
     Args:
       name: Name of the argument, for error messages.
@@ -77,7 +77,7 @@ def select_layers(array: Array, layers: Sequence[int] | None) -> Array:
 
 
 def gather_heads(array: Array) -> Array:
-    """Replicate all axes of an array except the first, the batch axis.
+    """Replicate an array along all axes except the batch axis, which is the first.
 
     On a mesh with Explicit axes, a product between different heads requires that the heads are not
     sharded. On other meshes the compiler inserts the communication, and the array is returned

@@ -51,7 +51,7 @@ def map_discrimination(
       layers: Indices of the layers that contribute. None selects all.
       scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages the losses of all
         heads.
-      temperature: τ, by which similarities are divided. May be traced.
+      temperature: Divisor τ of the similarities. May be traced.
 
     Returns:
       Loss of each example, 0 for an example of length 0.
@@ -99,8 +99,8 @@ def _gram_matrix(
 ) -> Float[Array, "B R R"]:
     """Return the cosine similarities of all pairs of the R heads of the selected layers.
 
-    The vector of a head is its received attention: the attention that each key receives, summed
-    over queries.
+    The similarity of two heads compares their received attention: the vector of the attention that
+    each key receives, summed over queries.
     """
     received = gather_heads(select_layers(received, layers))
     batch, layer_count, heads, keys = received.shape

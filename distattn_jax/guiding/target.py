@@ -38,7 +38,8 @@ def make_target(scores: Float[Array, "B T S"], lengths: Int[Array, " B"]) -> Tar
     """Normalize nonnegative scores to a target distribution for each query.
 
     Args:
-      scores: Score of each query and key, at least 0. A query whose scores are all 0 has no target.
+      scores: Score of each pair of query and key, at least 0. A query whose scores are all 0 has no
+        target.
       lengths: Number of valid positions of each example. The rest is padding, whose scores are
         ignored.
     """

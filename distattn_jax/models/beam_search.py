@@ -77,13 +77,14 @@ def beam_search(
     """Find the sequences of every example that have the best scores.
 
     Args:
-      next_logits: Returns the logits of the next token and the new state, for B * beam_size rows.
+      next_logits: Function that returns the logits of the next token and the new state of the
+        decoder, for B * beam_size rows.
       state: State of the decoder before the first token, with B rows.
-      first_tokens: Token from which the first token of each example is predicted.
+      first_tokens: Input of the first step: the token before the first new token of each example.
       beam_size: Number of hypotheses K.
       max_lengths: Largest number of tokens of each example. A hypothesis of this length is finished
         even without an end token.
-      longest: Upper limit of `max_lengths`, a Python integer, because it is the size of an axis.
+      longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis size.
       end: Id of the token that ends a sequence.
       pad: Id of the padding token.
       length_penalty: Exponent of the length penalty, at least 0. 0 compares probabilities. Larger
@@ -137,7 +138,7 @@ def length_penalty_of(length: Any, exponent: float | Float[Array, ""]) -> Any:
 def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) -> _Beams:
     """Return the state of the search before the first step.
 
-    `shape` is the number of examples B and of hypotheses K.
+    `shape` is (B, K): the number of examples, and the number of hypotheses of each example.
     """
     nothing = Hypotheses(
         tokens=jnp.full((*shape, longest), pad, jnp.int32),
@@ -156,7 +157,10 @@ def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) 
 
 
 def _last_tokens(beams: _Beams, first_tokens: Int[Array, " B"]) -> Int[Array, "B K"]:
-    """Return the last token of every unfinished hypothesis; in the first step, `first_tokens`."""
+    """Return the last token of every unfinished hypothesis.
+
+    Before the first step, this is the token of the example in `first_tokens`.
+    """
     previous = jnp.maximum(beams.step - 1, 0)
     return jnp.where(
         beams.step == 0,
@@ -170,7 +174,7 @@ def _best_extensions(
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
     """Return the 2K most probable extensions of the hypotheses of each example.
 
-    At most K of them end with the end token, so that at least K remain unfinished.
+    At most K extensions end with the end token, so that at least K remain unfinished.
 
     Returns:
       The log-probability, the index of the extended hypothesis and the new token of every
@@ -185,7 +189,7 @@ def _best_extensions(
 
 
 def _merge(first: Hypotheses, second: Hypotheses) -> Hypotheses:
-    """Return the best hypotheses of two sets. The result has as many as the first set."""
+    """Return the best hypotheses of two sets, as many as `first` contains."""
     scores, chosen = jax.lax.top_k(
         jnp.concatenate([first.scores, second.scores], axis=1), first.scores.shape[1]
     )

@@ -1,7 +1,7 @@
 """Causal language model: predicts the next token from all tokens before it.
 
-With `cross_attention=True`, the model attends to the output of an encoder, and is the decoder of a
-translator.
+With `cross_attention=True`, the model also attends to the output of an encoder. A translator uses
+such a model as its decoder.
 """
 
 import math
@@ -25,7 +25,7 @@ class LanguageModelOutput(NamedTuple):
     """Output of a language model. Fields that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log-probabilities of the next token, after each token.
+      logits: For each token, the unnormalized log-probabilities of the token after it.
       weights: Attention weights of each layer and head.
       cross_weights: Attention weights over the E positions of the encoder.
       caches: Cache of each layer, with the keys and values of this call appended.
@@ -38,7 +38,7 @@ class LanguageModelOutput(NamedTuple):
 
 
 class TokenEmbedding(nnx.Module):
-    """Embeddings of tokens, scaled by √D, and logits that use the same table.
+    """Token embeddings, scaled by √D. The same table computes the logits.
 
     Args:
       vocabulary: Size V of the vocabulary.
@@ -102,7 +102,7 @@ class TokenEmbedding(nnx.Module):
 class LanguageModel(nnx.Module):
     """Causal Transformer language model with any attention method.
 
-    The embeddings of the tokens are also the output layer.
+    The output layer shares the table of the token embeddings.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding, id 2 ends a text.
@@ -239,7 +239,7 @@ class LanguageModel(nnx.Module):
         Args:
           prompts: Token ids. Prompts of different lengths are padded at the end.
           lengths: Number of tokens of each prompt, at least 1.
-          new_tokens: Largest number of tokens to append. A text also ends with the end token.
+          new_tokens: Largest number of tokens to append. A text ends earlier at the end token.
           key: Random key. None takes the most probable token every time.
           temperature: Divisor of the logits, above 0.
           top_p: Sample from the smallest set of most probable tokens whose total probability is at

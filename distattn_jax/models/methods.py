@@ -55,7 +55,8 @@ class Sizes:
       hidden_features: Width inside the feed-forward networks. None means 4 D.
       embedding_features: Width of the token embeddings.
       inner_dropout: Apply dropout also to attention weights and to the hidden units of the
-        feed-forward networks. If False, it is applied only to embeddings and before residual sums.
+        feed-forward networks. If False, dropout is applied only to embeddings and before residual
+        sums.
       pooling_features: Width of the tanh layer of additive pooling.
       max_distance: Largest distance with its own vector in the methods `relative_*`.
       shared_tables: Share the position vectors of the methods `relative_*` between all heads of a
@@ -91,9 +92,8 @@ class Sizes:
 def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
     """Make a distance-aware attention module.
 
-    Without the option `mapping`, the initial value of v (the shape of the sigmoid) is
-    `sizes.initial_shape`. With `mapping`, the mapping defines the initial values of its
-    parameters.
+    If `mapping` is not in `options`, the initial value of v (the shape of the sigmoid) is
+    `sizes.initial_shape`. Otherwise the mapping defines the initial values of its own parameters.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -143,11 +143,12 @@ class Method:
 
     Attributes:
       title: Name in tables and figures.
-      variant: Makes the attention module of one layer, called as `variant(sizes, rngs=rngs)`. None
-        means dot-product attention.
+      variant: Function that makes the attention module of one layer. It is called as
+        `variant(sizes, rngs=rngs)`. None means dot-product attention.
       positions: True if sinusoidal position encodings are added to the embeddings.
       has_switches: True if `key_distance`, `value_distance` and `sinusoids` of `Sizes` decide which
-        kinds of positions a model uses. One program can then train all kinds side by side.
+        position information a model uses. One compiled program can then train models with different
+        position information side by side.
       layer_arguments: Arguments of `TransformerLayer`.
       has_distance_weights: True if each head has a distance weight w.
     """
@@ -160,7 +161,7 @@ class Method:
     has_distance_weights: bool = False
 
     def position_scale(self, sizes: Sizes) -> Number | None:
-        """Return the factor of the sinusoidal position encodings, or None to add none."""
+        """Return the factor of the sinusoidal position encodings, or None if none are added."""
         if self.has_switches:
             return jnp.asarray(sizes.sinusoids, jnp.float32)
         return 1.0 if self.positions else None

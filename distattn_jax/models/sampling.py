@@ -39,12 +39,13 @@ def sample(
     """Sample one sequence for every example. The loop stops when all sequences have ended.
 
     Args:
-      next_logits: Returns the logits of the next token and the new state, for B rows.
+      next_logits: Function that returns the logits of the next token and the new state of the
+        decoder, for B rows (see `beam_search`).
       state: State of the decoder before the first token, with B rows.
-      first_tokens: Token from which the first token of each example is predicted.
+      first_tokens: Input of the first step: the token before the first new token of each example.
       max_lengths: Largest number of tokens of each example.
-      longest: Upper limit of `max_lengths`, a Python integer, because it is the size of an axis.
-      end: Id of the token that ends a sequence. With a negative id, only `max_lengths` ends it.
+      longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis size.
+      end: Id of the token that ends a sequence. If negative, only `max_lengths` ends a sequence.
       pad: Id of the padding token.
       key: Random key. None takes the most probable token every time (greedy search).
       temperature: Divisor of the logits, above 0. May be traced.

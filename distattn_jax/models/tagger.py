@@ -31,7 +31,7 @@ class TaggerOutput(NamedTuple):
 
 
 class SpellingEncoder(nnx.Module):
-    """Encode the spelling of each word: a convolution of width 3 over bytes, and their maximum.
+    """Encode the spelling of each word: a convolution of width 3 over its bytes, then a maximum.
 
     Args:
       features: Width of the output.
@@ -49,7 +49,7 @@ class SpellingEncoder(nnx.Module):
         """Return a vector for each word. A word without bytes has a vector of zeros.
 
         Args:
-          spelling: Bytes of each word, each plus 1. 0 is padding.
+          spelling: Byte values of each word plus 1, so that 0 is padding.
           lengths: Number of bytes of each word. The rest is padding.
         """
         valid = jnp.arange(spelling.shape[2])[None, None, :, None] < lengths[..., None, None]
@@ -63,15 +63,15 @@ class SpellingEncoder(nnx.Module):
 class Tagger(nnx.Module):
     """Predict a tag for each word of a sentence, with any attention method.
 
-    The model consists of word embeddings, the spelling of the words, a dense layer, a Transformer
-    encoder and a dense layer.
+    A dense layer combines word embeddings and spelling vectors. A Transformer encoder and a second
+    dense layer follow.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       classes: Number of tags C.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      spelling_features: Width of the vector of the spelling of a word. 0 ignores the spelling.
+      spelling_features: Width of the spelling vector of a word. 0 ignores the spelling.
       implementation: Implementation of the attention. None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -124,8 +124,8 @@ class Tagger(nnx.Module):
         Args:
           words: Token ids, one for each word.
           lengths: Number of words of each sentence. The rest is padding.
-          spelling: Bytes of each word, each plus 1. 0 is padding. Ignored by a model without
-            `spelling_features`.
+          spelling: Byte values of each word plus 1, so that 0 is padding. Ignored if
+            `spelling_features` is 0.
           spelling_lengths: Number of bytes of each word.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.

@@ -27,7 +27,8 @@ class TranslatorOutput(NamedTuple):
     """Output of a translator. Weights that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log-probabilities of the token after each token of `target_inputs`.
+      logits: For each token of `target_inputs`, the unnormalized log-probabilities of the next
+        token.
       encoder_weights: Attention weights of the source tokens over the source tokens.
       decoder_weights: Attention weights of the target tokens over the target tokens.
       cross_weights: Attention weights of the target tokens over the source tokens.
@@ -129,7 +130,8 @@ class Translator(nnx.Module):
         Args:
           encoded: Output of the encoder.
           source_lengths: Number of valid source tokens.
-          repeat: Number of consecutive rows of the decoder for each source sentence.
+          repeat: Number of consecutive rows of the decoder that each source sentence fills, such as
+            the number of its hypotheses.
         """
         arguments = {
             "cross_key_values": self.decoder.decoder.project_cross(encoded.values),
@@ -157,12 +159,14 @@ class Translator(nnx.Module):
           source: Token ids of the source sentences.
           source_lengths: Number of valid source tokens. The rest is padding.
           max_lengths: Largest number of target tokens of each sentence, at least 1.
-          longest: Upper limit of `max_lengths`, a Python integer.
+          longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis
+            size.
           beam_size: Number of hypotheses. 1 means greedy search.
           length_penalty: Exponent of the length penalty.
           prompts: First tokens of the translations, without a start token. The results contain only
             the tokens after the prompts. None means no prompts.
-          prompt_lengths: Number of valid tokens of each prompt, possibly 0. None means P.
+          prompt_lengths: Number of valid tokens of each prompt, possibly 0. If None, all prompts
+            have length P.
         """
         if beam_size < 1:
             raise ValueError(f"beam_size must be at least 1; got {beam_size}.")
@@ -191,9 +195,10 @@ class Translator(nnx.Module):
 def _prepend_end(
     batch: int, prompts: Int[Array, "B P"] | None, lengths: Int[Array, " B"] | None
 ) -> tuple[Int[Array, "B inputs"], Int[Array, " B"]]:
-    """Return prompts that begin with the end token, and their lengths.
+    """Prepend the end token to every prompt, and return the prompts and their lengths.
 
-    None as `prompts` means prompts without a token. None as `lengths` means P.
+    The decoder starts from the end token. If `prompts` is None, the prompts are empty. If `lengths`
+    is None, all prompts have length P.
     """
     end, ones = jnp.full((batch, 1), END_ID), jnp.ones(batch, jnp.int32)
     if prompts is None:

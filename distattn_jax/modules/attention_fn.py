@@ -30,20 +30,20 @@ def as_attention_fn(
     `variant` is a module, the result is also a module, whose parameters NNX trains with the model.
     Linen treats these parameters as constants.
 
-    Flax does not tell the function at which position a query stands. The first query and the first
-    key are therefore assumed to have the same position, unless `decode` is True or the call
-    passes the positions of its queries as `input_positions`.
+    Flax does not tell the function the positions of the queries. By default, the first query and
+    the first key therefore have the same position. There are two exceptions: `decode` is True, or
+    the call passes the positions of its queries as `input_positions`.
 
     Args:
       variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
         called, such as `modules.DistanceAware`.
       decode: Set to True for self-attention in a layer that decodes with a cache, one token at a
-        time. A single query then has the position of the last key that its mask shows, which is the
-        key that the layer has just appended. Whole sequences may be passed, too. A layer of
-        cross-attention needs its own function with `decode=False`.
-      scale: Factor of the products of queries and keys. None means the factor of the variant.
-      local_window_size: Largest number of positions by which a visible key may be before and after
-        the query, as a pair (left, right) or as one integer for both. None does not limit it.
+        time. A single query then has the position of the last key that its mask shows. This is the
+        key that the layer has just appended. The function also accepts as many queries as keys,
+        i.e. a whole sequence. Cross-attention needs a separate function with `decode=False`.
+      scale: Factor of the products q · k. None means the default factor of the variant.
+      local_window_size: Largest distance of a visible key before and after the query, as a pair
+        (left, right) or as one integer for both. None sets no limit.
       implementation: Implementation of the attention. None selects the fastest.
     """
     if not isinstance(variant, Variant | nnx.Module):
@@ -89,7 +89,8 @@ class _AttentionFunction:
         """Compute attention, with the arguments of `nnx.dot_product_attention`.
 
         `broadcast_dropout` is ignored: each head of each example has its own dropout mask. The
-        softmax is float32 or wider, as `force_fp32_for_softmax` of Linen demands.
+        softmax is always computed in float32 or wider, as with `force_fp32_for_softmax=True` of
+        Linen.
         """
         for name, argument in (
             ("bias", bias),
@@ -129,9 +130,10 @@ class _AttentionFunction:
     def _find_offset(
         self, query: Array, key: Array, mask: Array | None, input_positions: Array | None
     ) -> tuple[int | Int[Array, "..."], bool | Bool[Array, "..."]]:
-        """Return the position of the first query, with the first key at position 0.
+        """Return the position of the first query relative to the first key, and an error flag.
 
-        The second output is True for the examples whose traced `input_positions` are invalid.
+        The flag is True for examples whose traced `input_positions` are invalid (see
+        `_check_positions`).
         """
         *batch, queries, heads, _ = query.shape
         keys = key.shape[-3]
@@ -157,9 +159,10 @@ class _AttentionModule(_AttentionFunction, nnx.Module):
 def _check_positions(
     positions: Int[Array, "*batch T"], queries: int
 ) -> tuple[Int[Array, "*batch"], bool | Bool[Array, "*batch"]]:
-    """Return the first position of each row, and True for the rows that do not count up by 1.
+    """Return the first position of each row, and a flag: True if the row does not count up by 1.
 
-    Such rows raise a ValueError if their values are known, which is the case outside of `jax.jit`.
+    If the values are known, as they are outside of `jax.jit`, such a row raises a ValueError
+    instead.
     """
     if positions.shape[-1] != queries:
         raise ValueError(

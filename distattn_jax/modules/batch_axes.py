@@ -38,9 +38,9 @@ def attention_over_batch_axes(
       value: Values, shape (..., S, K, E).
       variant: Attention variant.
       precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
-      **arguments: Other arguments of `attention`. Arrays with a batch axis have all batch axes, or
-        are broadcastable to them. `mask` may also have the numbers 0 and 1, and its axes heads,
-        queries and keys may have size 1.
+      **arguments: Other arguments of `attention`. Instead of one batch axis, the arrays have all
+        batch axes of the query, or axes that are broadcastable to them. `mask` may contain the
+        numbers 0 and 1 instead of booleans. Its axes of heads, queries and keys may have size 1.
     """
     batch = query.shape[:-3]
     if arguments.get("mask") is not None:
@@ -62,8 +62,9 @@ def attention_over_batch_axes(
 def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """Convert a mask to a boolean array with as many axes as the attention weights.
 
-    Flax makes masks of the numbers 0 and 1. Other numbers are rejected if their values are known,
-    which is the case outside of `jax.jit`. A traced number hides a key unless it is positive.
+    Flax makes masks of the numbers 0 and 1. If the values are known, as they are outside of
+    `jax.jit`, other numbers raise a ValueError. In a traced mask, positive numbers count as 1 and
+    all others as 0.
 
     Args:
       mask: True or 1 where a query may attend to a key.
@@ -121,8 +122,8 @@ def nan_where(
 def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) -> Array:
     """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
-    Batch axes may be missing or have size 1, and `trailing` axes follow them. `name` is the name of
-    the argument, for the error message.
+    Batch axes may be missing or have size 1. They are followed by other axes, whose number is
+    `trailing`. `name` is the name of the argument, for the error message.
     """
     x = jnp.asarray(x)
     leading, tail = x.shape[: x.ndim - trailing], x.shape[x.ndim - trailing :]
@@ -137,7 +138,10 @@ def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) 
 
 
 def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
-    """Return a context in which matrix products have a precision as in `jax.lax.dot`."""
+    """Return a context manager that sets the precision of matrix products.
+
+    `precision` is the argument of `jax.lax.dot`.
+    """
     if precision is None:
         return contextlib.nullcontext()
     pair = precision if isinstance(precision, tuple | list) else (precision,)
@@ -152,7 +156,7 @@ def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
 
 
 def _precision_name(precision: Any) -> str:
-    """Return the name of a precision in the option `jax_default_matmul_precision`."""
+    """Return the value for `jax_default_matmul_precision` that selects a precision."""
     presets = jax.lax.DotAlgorithmPreset
     name = precision.name if isinstance(precision, presets | jax.lax.Precision) else str(precision)
     if name in presets.__members__ and name != presets.DEFAULT.name:

@@ -39,9 +39,9 @@ class DistanceAware(nnx.Module):
     Args:
       num_heads: Number of attention heads N.
       mapping: Mapping f from weighted distances w |i - j| to coefficients, e.g.
-        `attention.learnable_sigmoid`, or the name of one in `attention.MAPPINGS`.
+        `attention.learnable_sigmoid`, or a name in `attention.MAPPINGS`.
       adjust: Rule that combines the coefficients with the attention scores, e.g.
-        `attention.early_multiply`, or the name of one in `attention.ADJUSTMENTS`.
+        `attention.early_multiply`, or a name in `attention.ADJUSTMENTS`.
       shape: Initial parameters of the mapping, each a number or an array of shape (N,): v of
         `attention.learnable_sigmoid`, (k, b) of `attention.linear`, the threshold of
         `attention.clip`. A mapping of your own takes any pytree of parameters. None uses the
@@ -49,8 +49,8 @@ class DistanceAware(nnx.Module):
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
       tolerance: Fused kernels may treat f as constant at large distances if this changes no
         attention score by more than `tolerance`. None lets the implementation choose.
-      score_bias: Initial value of the score bias c of each head, see `attention.DistanceAware`. It
-        is trained. None adds no bias.
+      score_bias: Initial value of the trained score bias c of each head, see
+        `attention.DistanceAware`. None adds no bias.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

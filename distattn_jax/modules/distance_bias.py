@@ -12,16 +12,19 @@ from distattn_jax.attention import BiasFunction, alibi, init_bias_parameters
 
 
 class DistanceBias(nnx.Module):
-    """Parameters of a bias of relative positions. Calling it returns `attention.DistanceBias`.
+    """Parameters of a bias that is a function of the relative position.
+
+    Calling the module returns `attention.DistanceBias`.
 
     Args:
       num_heads: Number of attention heads N.
       function: Function of (i - j, parameters of one head), e.g. `attention.alibi`,
-        `attention.kerple_log` or `attention.T5Buckets(...)`, or the name of one in
+        `attention.kerple_log` or `attention.T5Buckets(...)`, or a name in
         `attention.BIAS_FUNCTIONS`.
-      parameters: Initial parameters, a pytree of numbers and arrays. Each head begins with the same
-        number. An array has a leading head axis, of size N, or 1 if all heads share the array. None
-        uses `attention.init_bias_parameters`, which knows the functions of `attention`.
+      parameters: Initial parameters, a pytree of numbers and arrays. A number is the initial value
+        of every head. The first axis of an array is the head axis. It has size N, or size 1 if all
+        heads share the array. If None, `attention.init_bias_parameters` draws the parameters. This
+        works only for the functions of `attention`.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

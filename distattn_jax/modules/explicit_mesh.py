@@ -1,6 +1,7 @@
 """Shardings of arrays that are joined, on a mesh with Explicit axes.
 
-JAX joins arrays on such a mesh only if they are sharded alike.
+On such a mesh, JAX concatenates two arrays, or writes one into the other, only if they are sharded
+alike.
 """
 
 import jax

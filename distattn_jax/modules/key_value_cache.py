@@ -56,7 +56,7 @@ class KeyValueCache(NamedTuple):
           key: Projected keys of the new tokens.
           value: Projected values of the new tokens.
           lengths: Number of valid new tokens of each example. The rest is padding, which the next
-            call overwrites. None means T.
+            call overwrites. None means that all T tokens are valid.
         """
         tokens, room = key.shape[1], self.key.shape[1]
         if tokens > room:

@@ -24,13 +24,13 @@ class LayerStack(nnx.Module):
       num_layers: Number of layers L.
       features: Width D of inputs and outputs.
       num_heads: Number of attention heads N.
-      variant: Called as `variant(rngs=rngs)` once for each layer, to make the module that builds
-        the attention variant, e.g. `functools.partial(DistanceAware, num_heads)`. None means
-        dot-product attention.
+      variant: Function that makes the attention module of one layer, e.g.
+        `functools.partial(DistanceAware, num_heads)`. It is called as `variant(rngs=rngs)`, once
+        for each layer. None means dot-product attention.
       norm: "after" normalizes each residual sum. "before" normalizes the inputs of attention and
         feed-forward network in each layer, and the output of the last layer.
-      layer_norm: Makes a layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
-        rngs=...)`.
+      layer_norm: Function that makes a layer norm. It is called as `layer_norm(features, dtype=...,
+        param_dtype=..., rngs=...)`.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -38,7 +38,7 @@ class LayerStack(nnx.Module):
 
     Attributes:
       layers: Transformer layers.
-      final_norm: Layer norm of the output, or None with norm="after".
+      final_norm: Layer norm of the output. None if norm="after".
     """
 
     def __init__(
@@ -111,13 +111,14 @@ class Encoder(LayerStack):
         Args:
           x: Embedded tokens, shape (B, T, D).
           lengths: Number of valid tokens of each example. The rest is padding.
-          segments: Sequence of each token, shape (B, T), for several sequences packed into a row.
-            Tokens attend only to tokens of the same sequence. Must be None with a memory.
+          segments: Id of the sequence of each token, shape (B, T), for several sequences packed
+            into a row. Tokens attend only to tokens of the same sequence. Must be None with a
+            memory.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1. With a memory of M positions, S = M + T.
           is_causal: Hide later tokens from each query.
-          memory: Inputs of each layer for earlier segments. If passed, the output contains the
-            memory with this segment appended.
+          memory: Memory of earlier segments. If passed, the output contains the memory with this
+            segment appended.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
           received: Also return the attention that each key receives, shape (B, L, N, S).
@@ -158,8 +159,8 @@ def _hide_empty_slots(
 ) -> Bool[Array, "#B #N #T S"]:
     """Return a mask that hides the empty memory slots and all keys that `mask` hides.
 
-    The keys of `mask` are the memory slots, followed by the tokens of the segment. A mask of
-    None hides no key.
+    The keys of `mask` are the memory slots, followed by the tokens of the segment. If `mask` is
+    None, only empty slots are hidden.
     """
     visible = jnp.pad(filled, ((0, 0), (0, tokens)), constant_values=True)[:, None, None, :]
     if mask is None:

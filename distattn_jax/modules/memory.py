@@ -16,7 +16,7 @@ from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
 
 
 class SegmentMemory(NamedTuple):
-    """Inputs of each layer for the last M tokens of each example, oldest first.
+    """Stored inputs of each layer for the last M tokens of each example, oldest first.
 
     The tokens of an example have consecutive positions, and the last of them is at the end of the
     memory. If there are fewer than M tokens, the positions before them are empty.
@@ -50,8 +50,8 @@ class SegmentMemory(NamedTuple):
     ) -> "SegmentMemory":
         """Return the memory with a segment appended and the oldest tokens dropped.
 
-        The padding of a segment is not appended. Otherwise, it would count as distance between the
-        tokens of this segment and those of the next.
+        The padding of a segment is not appended, because it would increase the distance between the
+        tokens of this segment and the tokens of the next segment.
 
         Args:
           states: Inputs of each layer for the T tokens of the segment.

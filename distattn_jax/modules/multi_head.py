@@ -35,9 +35,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         TENER.
       project_out: Apply a dense layer to the output of the heads. If False, the heads are
         concatenated, as in TENER.
-      scale: Factor of the products of queries and keys. None means the factor of the variant.
-      local_window_size: Largest number of positions by which a visible key may be before and after
-        the query, as a pair (left, right) or as one integer for both. None does not limit it.
+      scale: Factor of the products q · k. None means the default factor of the variant.
+      local_window_size: Largest distance of a visible key before and after the query, as a pair
+        (left, right) or as one integer for both. None sets no limit.
       implementation: Implementation of the attention. None selects the fastest.
       rngs: Random number generators. The stream `params` draws the parameters.
       **arguments: Other arguments of `nnx.MultiHeadAttention`.
@@ -142,16 +142,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           query_offset: Position of the first query minus position of the first key.
           query_segments: Segment of each query, shape (..., T), for several sequences packed into a
             row. A query attends only to keys of its own segment.
-          key_segments: Segment of each key, shape (..., S). None means `query_segments` if
-            `inputs_k` is None. When decoding, S is the length of the cache.
-          deterministic: Disable dropout. None uses the value of the constructor. If this value is
-            also None, dropout is disabled when `rngs` is None.
+          key_segments: Segment of each key, shape (..., S). If None, self-attention without a cache
+            uses `query_segments`. When decoding, S is the length of the cache.
+          deterministic: True disables dropout. None uses the value of the constructor. If this
+            value is also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout.
-          decode: Append keys and values to the cache of `init_cache` and attend causally to the
-            whole cache. Keys that do not fit into the cache raise a ValueError. Inside of
-            `jax.jit`, where the number of cached keys is unknown, all outputs are NaN instead. None
-            uses the value of the constructor.
+          decode: True appends keys and values to the cache of `init_cache`, and attends causally to
+            the whole cache. If the keys do not fit into the cache, a ValueError is raised. Inside
+            of `jax.jit`, where the number of cached keys is unknown, all outputs become NaN
+            instead. None uses the value of the constructor.
           sow_weights: Sow the attention weights as `attention_weights`.
           received: Also return the attention that each key receives, shape (..., N, S).
           weights: Also return the attention weights, shape (..., N, T, S).
@@ -256,12 +256,12 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         """Make an empty cache for decoding.
 
         Args:
-          input_shape: Shape of all inputs together, (..., length, D). The cache has room for
-            `length` keys.
+          input_shape: Shape (..., length, D) of the whole decoded sequence, not of one step. The
+            cache has room for `length` keys.
           dtype: Dtype of the cached keys and values. None means `dtype` of the constructor. If this
-            is also None, the dtype is that of the parameters, but at least float32.
+            is also None, the cache has the dtype of the parameters, promoted to at least float32.
           out_sharding: Sharding of the cached keys and values, shape (..., length, K, H), on a mesh
-            with Explicit axes. None means that the first call shards the cache like its keys.
+            with Explicit axes. If None, the cache takes the sharding of the keys of the first call.
         """
         if dtype is None:
             dtype = self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
@@ -276,9 +276,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         """Append keys and values to the cache.
 
         Returns:
-          All cached keys, all cached values, the position of the first appended key, and True if
-          the keys do not fit into the cache. The end of the cache, which is not filled yet, is
-          hidden from all queries by a causal mask.
+          A tuple (keys, values, first, overflows): all cached keys, all cached values, the position
+          of the first appended key, and True if the new keys do not fit into the cache. The caller
+          must use causal attention, which hides the part of the cache that is not filled yet.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
@@ -316,7 +316,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
 
 def _check_same_width(name: str, input_width: int, output_width: int) -> None:
-    """Raise a ValueError if input and output, which no layer projects, differ in width."""
+    """Raise a ValueError if input and output differ in width, because no layer projects them."""
     if input_width != output_width:
         raise ValueError(
             f"{name}=False requires inputs and outputs of the same width; "

@@ -24,10 +24,10 @@ class RelativePosition(nnx.Module):
       max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
       keys: Add a position vector to the keys.
       values: Add a position vector to the values.
-      key_distance: Distance, smaller than `max_distance`, at which relative positions are clipped
-        for the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
-        distance may be traced, so that one program can contain models with different distances. The
-        distance is stored like a parameter, but never trained.
+      key_distance: Clip the relative positions of the keys at this distance, which is smaller than
+        `max_distance`. -1 sets the position vectors of the keys to 0. None means `max_distance`.
+        The distance may be traced, so that one compiled program can run models with different
+        distances. The distance is stored like a parameter, but never trained.
       value_distance: Like `key_distance`, but for the values.
       shared: Share the tables between all heads. Otherwise each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.
@@ -80,8 +80,8 @@ def _clip_table(
 ) -> Float[Array, "#N relations H"] | None:
     """Return a table in which all relative positions beyond a distance have the same vector.
 
-    The table has one vector for each relative position from -k to k. A distance of -1 sets all
-    vectors to 0, and None clips nothing.
+    The table has one vector for each relative position from -k to k. If `distance` is -1, all
+    vectors become 0. If `distance` is None, the table is unchanged.
     """
     if table is None:
         return None

@@ -62,12 +62,13 @@ class TransformerLayer(nnx.Module):
       hidden_features: Width inside the feed-forward network. None means 4 D.
       head_features: Width H of each head. None means D / N.
       num_key_value_heads: Number of heads of keys and values, a divisor of N. None means N.
-      variant: Module that builds the attention variant. None means dot-product attention.
+      variant: Module that returns an attention variant when called. None means dot-product
+        attention.
       norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
         and of the feed-forward network.
       activation: Activation of the feed-forward network.
-      layer_norm: Makes each layer norm, called as `layer_norm(features, dtype=..., param_dtype=...,
-        rngs=...)`.
+      layer_norm: Function that makes a layer norm. It is called as `layer_norm(features, dtype=...,
+        param_dtype=..., rngs=...)`.
       kernel_init: Initializer of the kernels of attention and feed-forward network.
       dropout_rate: Dropout rate before each residual sum.
       attention_dropout_rate: Dropout rate of the attention weights. None means `dropout_rate`.
@@ -77,9 +78,9 @@ class TransformerLayer(nnx.Module):
       project_key: Apply a dense layer to the keys. If False, the inputs are split into heads.
       project_out: Apply a dense layer to the output of the heads. If False, the heads are
         concatenated.
-      scale: Factor of the products of queries and keys. None means the factor of the variant.
-      local_window_size: Largest number of positions by which a visible key may be before and after
-        the query, as a pair (left, right) or as one integer for both. None does not limit it.
+      scale: Factor of the products q · k. None means the default factor of the variant.
+      local_window_size: Largest distance of a visible key before and after the query, as a pair
+        (left, right) or as one integer for both. None sets no limit.
       cross_attention: Add dot-product attention to the output of an encoder.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
@@ -176,8 +177,8 @@ class TransformerLayer(nnx.Module):
 
         Args:
           x: Inputs, shape (B, T, D).
-          memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x, keys and
-            values from the memory followed by x. Hence S = M + T.
+          memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x. Keys and
+            values come from the memory followed by x, so that S = M + T.
           lengths: Number of valid positions of x in each example. The rest is padding.
           segments: Id of the sequence of each position of x, shape (B, T), for several sequences
             packed into a row. Positions attend only to positions of the same sequence. Must be None
@@ -308,19 +309,19 @@ class TransformerLayer(nnx.Module):
         )
 
     def _normalize_input(self, x: Array, norm: Any) -> Array:
-        """Return the input of attention or feed-forward network: norm(x) if norm="before"."""
+        """Return norm(x) if the layer has norm="before", otherwise x."""
         return norm(x) if self.norm == "before" else x
 
     def _add(
         self, x: Array, update: Array, norm: Any, rate: Rate, rngs: Rngs | None
     ) -> Float[Array, "B T D"]:
-        """Add the output of attention or feed-forward network. Normalize if norm="after"."""
+        """Apply dropout to `update` and add it to x. Normalize the sum if norm="after"."""
         y = x + dropout(update, rate, rngs)
         return y if self.norm == "before" else norm(y)
 
 
 def _as_attended(output: Any) -> Attended:
-    """Return the output of multi-head attention as `Attended`. The output may be an array."""
+    """Convert the output of multi-head attention to `Attended` if it is a plain array."""
     return output if isinstance(output, Attended) else Attended(output)
 
 

@@ -141,8 +141,8 @@ def _plot_curves(
 ) -> Figure:
     """Plot curves in one panel.
 
-    The coefficients have shape (M, K) for M curves. `order` lists the curves in the order of
-    the legend.
+    `coefficients` has shape (M, K) for M curves of K points. `order` has the indices of the curves
+    in the order of the legend.
     """
     legend_columns = -(-len(labels) // 16)
     font_size = style.SETTINGS["legend.fontsize"]

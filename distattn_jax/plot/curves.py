@@ -27,12 +27,13 @@ def learning_curves(
     all seeds. A caption then explains the band. All panels have the same horizontal axis.
 
     Args:
-      history: Dict from the method to a dict from the metric to a pair: steps of shape (K,), and
-        values of shape (seeds, K). Steps and seeds may differ between methods. A method without
-        some metric is omitted from the panel of this metric.
+      history: `history[method][metric]` is a pair (steps, values) of shapes (K,) and (seeds, K).
+        Steps and seeds may differ between methods. If a method lacks a metric, the panel of this
+        metric omits the method.
       metrics: Metrics to plot, in this order.
-      labels: Legend entries by method. A method without an entry appears under its own name.
-      unit: Plural noun for the first axis of the values, for the caption.
+      labels: Dict from a method to its text in the legend. For other methods, the legend shows the
+        method itself.
+      unit: Plural noun that the caption uses for the first axis of the values.
     """
     known = {metric for curves in history.values() for metric in curves}
     unknown = [metric for metric in metrics if metric not in known]

@@ -1,8 +1,9 @@
 """Interactive page of attention heads: one HTML file that needs neither a network nor a server.
 
-The page has the text with the attention that each token receives, a grid of the maps of all layers
-and heads, one map in full size, and what each head computes from positions. A second model can
-stand beside the first. Style and scripts are in the folder `page`.
+The page shows the text with the attention that each token receives, a grid of the maps of all
+layers and heads, one map in full size, and the position parameters of each head (see
+`head_positions`). A second model can be shown beside the first. Style and scripts are in the folder
+`page`.
 """
 
 import base64
@@ -34,15 +35,16 @@ FRAME_HEIGHT = 860  # of the page in a notebook, in pixels
 
 
 class AttentionPart(NamedTuple):
-    """Attention maps of one part of a model, such as its encoder, and what they belong to.
+    """Attention maps of one part of a model, such as its encoder, with tokens and variants.
 
     Attributes:
       maps: Attention weights, shape (L, N, T, S) for L layers of N heads.
       tokens: The S key tokens.
-      query_tokens: The T query tokens. None means `tokens`.
-      variants: Attention variant of each layer, to show parameters of the heads. None shows none.
-      segments: For a pair of texts, the text that each token belongs to, 0 or 1, shape (S,). The
-        page can then show the attention between the texts alone. None means one text.
+      query_tokens: The T query tokens. None means that queries and keys are the same tokens.
+      variants: Attention variant of each layer. If None, the page shows no parameters of the heads.
+      segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
+        shape (S,). The page can then show only the attention between the texts. None means one
+        text.
       axis_names: Names of the queries and of the keys.
     """
 
@@ -55,10 +57,10 @@ class AttentionPart(NamedTuple):
 
 
 class _CheckedPart(NamedTuple):
-    """Part of a model after all checks.
+    """Part of a model, validated and restricted to the selected layers.
 
-    `maps` are the weights of the selected layers. `content` is the JSON object of the part, except
-    for the weights, whose number of bits is chosen later.
+    `maps` has the attention weights. `content` is the JSON object of the part without the weights.
+    `_write_part` adds the weights, with a number of bits for which the page is small enough.
     """
 
     maps: np.ndarray
@@ -76,7 +78,7 @@ class _Model(NamedTuple):
 class AttentionPage:
     """Interactive page of one or two models, made by `explore`.
 
-    A notebook shows the page as the value of a cell.
+    A notebook displays the page if it is the value of a cell.
     """
 
     def __init__(self, models: Sequence[_Model], max_bytes: int):
@@ -86,7 +88,7 @@ class AttentionPage:
     def html(self) -> str:
         """Complete HTML document.
 
-        Weights have 8 bits, and fewer bits if the page would otherwise exceed its largest size.
+        Weights have 8 bits, or fewer if the page would otherwise exceed `max_bytes` of `explore`.
         """
         for levels in LEVELS:
             page = _write_page(self._models, levels)
@@ -109,7 +111,7 @@ class AttentionPage:
         path.write_bytes(page.encode())
 
     def _repr_html_(self) -> str:
-        """Return the page in a frame, so that its style and scripts stay apart from a notebook."""
+        """Return the page in an iframe, which separates its style and scripts from the notebook."""
         return (
             f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" '
             f'style="width:100%;height:{FRAME_HEIGHT}px;border:0" title="attention maps"></iframe>'
@@ -142,14 +144,15 @@ def explore(
 
     Args:
       maps: Attention weights of one text, shape (L, N, T, S) for L layers of N heads. For a model
-        with several parts, such as encoder and decoder, a dict from the name of each part to an
-        `AttentionPart`; the next five arguments are then fields of the parts.
+        with several parts, such as encoder and decoder, pass a dict from the name of each part to
+        an `AttentionPart`. Then omit the next five arguments, which are fields of `AttentionPart`.
       tokens: The S key tokens.
-      query_tokens: The T query tokens. None means `tokens`.
+      query_tokens: The T query tokens. None means that queries and keys are the same tokens.
       variants: Attention variant of each layer, e.g. `[layer.attention.variant() for layer in
         model.encoder.layers]`. The page then shows w, v and the curve of distance-aware heads, the
         curve of a bias, or the tables of relative positions. None shows none of these.
-      segments: For a pair of texts, the text that each token belongs to, 0 or 1, shape (S,).
+      segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
+        shape (S,). None means one text.
       axis_names: Names of the queries and of the keys.
       layers: Indices of the layers to show. None shows all.
       title: Name of the model.
@@ -183,7 +186,7 @@ def explore(
 
 
 def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) -> _CheckedPart:
-    """Return a part as NumPy arrays, or raise a ValueError that names the wrong argument."""
+    """Validate a part, and select its layers. A ValueError names the wrong argument."""
     place = f" of the part {name!r}" if name else ""
     queries = part.tokens if part.query_tokens is None else part.query_tokens
     for argument, names in (("tokens", part.tokens), ("query_tokens", queries)):
@@ -221,7 +224,7 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
 
 
 def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
-    """Return the text, 0 or 1, of every token, or None for a single text."""
+    """Validate the segments, and return them as a list, or None if there is only one text."""
     if part.segments is None:
         return None
     segments = np.asarray(part.segments)
@@ -238,9 +241,10 @@ def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
 def _describe_layers(
     part: AttentionPart, maps: np.ndarray, indices: Sequence[int], place: str, *, causal: bool
 ) -> list[dict[str, Any]] | None:
-    """Return, as objects of JSON, what the heads of the selected layers compute from positions.
+    """Return the position parameters of each selected layer, as JSON objects.
 
-    `maps` has shape (L, N, T, S). `place` is the name of the part, for error messages.
+    Return None if the part has no variants. `maps` has shape (L, N, T, S). `place` names the part
+    in error messages.
     """
     variants = part.variants
     if variants is None:
@@ -258,7 +262,7 @@ def _describe_layers(
 
 
 def _write_page(models: Sequence[_Model], levels: int) -> str:
-    """Return the HTML document. Its weights are integers from 0 to `levels`."""
+    """Return the HTML document, with weights stored as integers from 0 to `levels`."""
     content = {
         "levels": levels,
         "models": [
@@ -283,13 +287,13 @@ def _write_page(models: Sequence[_Model], levels: int) -> str:
 
 
 def _write_part(part: _CheckedPart, levels: int) -> dict[str, Any]:
-    """Return a part of a model as an object of JSON."""
+    """Return a part of a model as a JSON object."""
     integers, largest = quantise(part.maps, levels)
     return {**part.content, "maps": pack(integers), "largest": pack(largest)}
 
 
 def _write_positions(layer: HeadPositions) -> dict[str, Any]:
-    """Return the parameters of the heads of one layer as an object of JSON."""
+    """Return the position parameters of one layer as a JSON object."""
     return {
         "numbers": {name: pack(values) for name, values in layer.numbers.items()},
         "curves": [
@@ -309,6 +313,9 @@ def _write_positions(layer: HeadPositions) -> dict[str, Any]:
 
 
 def _digest(text: str) -> str:
-    """Return the digest that lets a browser run this script, or use this style, and no other."""
+    """Return the digest of a script or style, for the content security policy of the page.
+
+    A browser ignores all scripts and styles whose digest is not in the policy.
+    """
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

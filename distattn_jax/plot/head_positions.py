@@ -1,8 +1,10 @@
-"""Describe, head by head, what an attention variant computes from the positions alone.
+"""Position parameters of the heads of an attention variant, as numbers, curves and tables.
 
-A distance-aware head has the parameters w and v and the curve of its coefficient. A head with a
-bias has the curve of its bias. A head of Shaw et al. has tables with one vector for each relative
-position: the norm of each vector, and the cosine similarity of each pair of vectors.
+A distance-aware head has the parameters w and v, and the curve of its coefficient. A head with a
+bias has the curve of its bias. A head of Transformer-XL or TENER has the curve of the score that
+depends only on the relative position. A head with relative positions (Shaw et al. 2018) has one
+vector for each relative position: a curve shows the norm of each vector, and a table shows the
+cosine similarity of each pair of vectors.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +52,8 @@ class Curves(NamedTuple):
       x_label: Label of the horizontal axis.
       x: Horizontal coordinates, shape (K,).
       y: Vertical coordinates, shape (N, K).
-      baseline: Value without any effect, drawn as a dotted line. None draws no line.
+      baseline: Value of y that has no effect on attention, drawn as a dotted line. None draws no
+        line.
     """
 
     title: str
@@ -66,7 +69,7 @@ class Similarities(NamedTuple):
     Attributes:
       title: Name of the table.
       positions: Relative positions j - i of query i and key j, shape (R,).
-      cosines: Similarity of the vectors of two relative positions, shape (N, R, R).
+      cosines: Cosine similarity of each pair of position vectors, shape (N, R, R).
     """
 
     title: str
@@ -75,12 +78,12 @@ class Similarities(NamedTuple):
 
 
 class HeadPositions(NamedTuple):
-    """Parameters of the N heads of a layer that concern positions.
+    """Position parameters of the N heads of a layer.
 
     Attributes:
       numbers: Dict from the name of a parameter to its values, shape (N,).
       curves: Curves of the heads.
-      tables: Comparison of the position vectors of the heads.
+      tables: Cosine similarities of the position vectors of the heads.
     """
 
     numbers: dict[str, np.ndarray]
@@ -91,14 +94,15 @@ class HeadPositions(NamedTuple):
 def describe_heads(
     variant: Variant, heads: int, queries: int, keys: int, *, causal: bool
 ) -> HeadPositions:
-    """Describe what the heads of one layer compute from positions.
+    """Return the position parameters of the heads of one layer.
 
     Args:
-      variant: Attention variant of the layer. Its arrays lead with an axis of `heads` or 1.
+      variant: Attention variant of the layer. The first axis of its arrays has size `heads` or 1.
       heads: Number of heads N.
       queries: Number of queries T.
       keys: Number of keys S.
-      causal: True if no query attends to a later key. Relative positions then end at 0.
+      causal: True if no query attends to a later key. Relative positions of later keys are then
+        omitted.
     """
     for leaf in jax.tree.leaves(variant):
         if leaf.ndim < 1 or leaf.shape[0] not in (1, heads):
@@ -128,7 +132,7 @@ def describe_heads(
 
 
 def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
-    """Return w, the parameters of the mapping, and the coefficients of all distances."""
+    """Return w, the parameters of the mapping, and the coefficient of each distance."""
     names = SHAPE_NAMES.get(every_head.mapping, ())
     numbers = _name_numbers(("w", *names), (every_head.weight, every_head.shape))
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
@@ -137,16 +141,16 @@ def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -
 
 
 def _name_numbers(names: Sequence[str], parameters: Any) -> dict[str, np.ndarray]:
-    """Return a dict from each name to an array. Further arrays of the parameters are left out."""
+    """Return a dict from each name to its parameter array. Omit arrays without a name."""
     arrays = map(np.asarray, jax.tree.leaves(parameters))
     return dict(zip(names, arrays, strict=False))
 
 
 def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPositions:
-    """Compare the position vectors of keys and of values.
+    """Return norms and cosine similarities of the position vectors of keys and of values.
 
-    The mean over relative positions is subtracted, because a vector that is added to all keys
-    changes no attention weight.
+    The mean vector is subtracted first, because adding the same vector to all keys changes no
+    attention weight.
     """
     curves, tables = [], []
     for kind, table in (("keys", every_head.keys), ("values", every_head.values)):
@@ -167,7 +171,7 @@ def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPosit
 
 
 def _score_position(head: Any, positions: jax.Array) -> jax.Array:
-    """Return the part of the score of one head that depends on neither query nor key."""
+    """Return the part of the score of one head that depends only on the relative position."""
     width = head.position_bias.shape[-1]
     if isinstance(head, Adapted):
         return sinusoid(positions, width, jnp.float32) @ head.position_bias
@@ -178,6 +182,6 @@ def _score_position(head: Any, positions: jax.Array) -> jax.Array:
 def _evaluate(
     every_head: Variant, function: Callable[[Any, jax.Array], jax.Array], positions: np.ndarray
 ) -> np.ndarray:
-    """Return a function of one head and the positions, for all heads, shape (N, positions)."""
+    """Return `function(head, positions)` of every head, stacked to shape (N, positions)."""
     integers = jnp.asarray(positions, jnp.int32)
     return np.asarray(jax.vmap(lambda head: function(head, integers))(every_head), np.float32)

@@ -28,8 +28,9 @@ def attention_maps(
 ) -> Figure:
     """Draw attention weights as heat maps with tokens on both axes.
 
-    Every token is named in up to about 80 tokens. In longer texts, the maps shrink to fit the
-    figure, and only every second, third or later token is named, which the axes then say.
+    In texts of up to about 80 tokens, the axes name every token. In longer texts, the maps shrink
+    to fit the figure, and the axes name only every second token, or fewer. The axis labels then say
+    so.
 
     Args:
       maps: Dict from the title to attention weights of shape (T, S). A title may have several
@@ -192,10 +193,10 @@ def _arrange(
 
 
 def _name_tokens(tokens: Sequence[str], every: int) -> tuple[range, list[str]]:
-    """Return the positions and names of every first, second or later token, for the ticks."""
+    """Return the positions and names of every n-th token, where n is `every`, for the ticks."""
     return range(0, len(tokens), every), [_shorten(token) for token in tokens[::every]]
 
 
 def _shorten(token: str) -> str:
-    """Return a token without the characters beyond `MAX_CHARACTERS`."""
+    """Shorten a token to at most `MAX_CHARACTERS` characters. An ellipsis marks the cut."""
     return token if len(token) <= MAX_CHARACTERS else f"{token[: MAX_CHARACTERS - 1]}…"

@@ -15,7 +15,7 @@ LEVELS = (255, 127, 63, 31, 15)  # tried in this order until the page is small e
 
 
 def quantise(maps: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the integers of all weights, shape (..., T, S), and the largest weights, shape (...).
+    """Return the integer of each weight, (..., T, S), and the largest weight of each map, (...).
 
     Args:
       maps: Attention weights, at least 0, shape (..., T, S).
@@ -28,10 +28,10 @@ def quantise(maps: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack(array: np.ndarray) -> dict[str, Any]:
-    """Return an array as an object of JSON: its dtype, its shape and its compressed bytes.
+    """Return an array as a JSON object: its dtype, its shape and its compressed bytes.
 
     Args:
-      array: Array of dtype uint8. Every other dtype is stored as float32.
+      array: Array to store. A dtype other than uint8 is converted to float32.
     """
     if array.dtype != np.uint8:
         array = array.astype("<f4")

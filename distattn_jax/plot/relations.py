@@ -1,7 +1,7 @@
 """Figures of the position vectors of relative position attention (Shaw et al. 2018).
 
-Each head of each layer has one vector a_r for every relative position r = j - i of query i and key
-j, clipped to -k..k, in a table for keys and in a table for values.
+Each head of each layer has a table for keys and a table for values. A table has one vector a_r for
+every relative position r = j - i of query i and key j, clipped to -k..k.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,8 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
     A row of panels shows one table, such as that of the keys, with a colour scale of its own.
 
     Args:
-      norms: Norms by title of the table, shape (L, N, R) for L layers of N heads.
+      norms: Dict from the title of each table to its norms, shape (L, N, R) for L layers of N
+        heads.
       positions: The R relative positions, in ascending order without gaps.
     """
     positions = style.check_array("positions", positions, ("R",))
@@ -51,11 +52,12 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
 def relation_similarities(similarities: Mapping[str, Vector], positions: Vector) -> Figure:
     """Draw the cosine similarity of the position vectors of all pairs of relative positions.
 
-    A row of panels shows one table, such as that of the keys, and a column shows one layer. Two
-    relative positions act alike where the similarity is near 1.
+    A row of panels shows one table, such as that of the keys, and a column shows one layer. A
+    similarity near 1 means that two relative positions act alike.
 
     Args:
-      similarities: Similarities by title of the table, shape (L, R, R) for L layers.
+      similarities: Dict from the title of each table to its similarities, shape (L, R, R) for L
+        layers.
       positions: The R relative positions, in ascending order without gaps.
     """
     positions = style.check_array("positions", positions, ("R",))
@@ -82,9 +84,10 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
 def _check_tables(
     name: str, tables: Mapping[str, Vector], shape: tuple[str | int, ...]
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return all tables as float64, and their number of layers, which must be the same.
+    """Return all tables as float64, and the number of layers.
 
-    Raise a ValueError if the shape of a table is wrong.
+    Raise a ValueError if the shape of a table is wrong, or if tables differ in the number of
+    layers.
     """
     arrays = {
         title: style.check_array(f"{name}[{title!r}]", table, shape)
