@@ -77,7 +77,7 @@ class DocumentTask(PredictingTask):
     @classmethod
     @abc.abstractmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return the column that the model predicts."""
+        """Return a dict with the column that the model predicts."""
 
     @classmethod
     def describe_examples(
@@ -91,7 +91,7 @@ class DocumentTask(PredictingTask):
 
     @classmethod
     def measure_lengths(cls, config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
-        """Return the numbers of words of the sentences, and of sentences of the documents."""
+        """Return the lengths of sentences in words, and of documents in sentences."""
         train, *_ = columns = [table.columns["text"] for table in tables.values()]
         words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
         sentences = max(int(column.lengths.max(initial=1)) for column in columns)
@@ -170,7 +170,7 @@ def _mean_rating(table: Table) -> np.ndarray:
 def _encode_documents(
     rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
 ) -> dict[str, Nested]:
-    """Return the column `text`: the token ids of every sentence of every document.
+    """Return a dict with the column `text`: the token ids of every sentence of every document.
 
     Sentences with more than `longest` tokens are truncated.
     """
