@@ -1,7 +1,8 @@
 """Options that several tasks share: vocabulary, sizes of the model, attention variants, guides.
 
-The config of a task is a subclass of `MethodsConfig` or `FineTuningConfig`. The classes
-of its option groups `data` and `model` are subclasses of `DataConfig` and of `ComputeConfig`.
+The config of a task is a subclass of `MethodsConfig` or `FineTuningConfig`. The class of its option
+group `data` is a subclass of `DataConfig`. The class of its option group `model` is a subclass of
+`ComputeConfig`.
 """
 
 import dataclasses

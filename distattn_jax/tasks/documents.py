@@ -69,7 +69,7 @@ class DocumentTask(PredictingTask):
     def read_table(
         cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
     ) -> Table:
-        """Return the examples of a split: the answers, and the token ids of each sentence."""
+        """Return the examples of a split: token ids of each sentence, and labels or ratings."""
         rows = read_examples(dataset, split)
         documents = _encode_documents(rows, tokenizer, config.data.longest)
         return Table({**documents, **cls.read_answers(rows)})

@@ -28,7 +28,7 @@ class FarAttention(NamedTuple):
     """Share of the attention on far keys, for examples of one length.
 
     Attributes:
-      heads: Share of each of M models with L layers of N heads.
+      heads: Share for every head of M models with L layers of N heads.
       uniform: Share if all visible keys had equal weights.
     """
 

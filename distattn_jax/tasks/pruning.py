@@ -77,7 +77,7 @@ def measure_pruning(
 
 
 def prune_heads(params: Any, pruned: Bool[np.ndarray, "M L N"]) -> Any:
-    """Return a copy of the parameters in which the outputs of the pruned heads are 0.
+    """Return a copy of the parameters in which the output weights of the pruned heads are 0.
 
     Args:
       params: Parameters of all models, with a leading axis over models. Each model must have

@@ -87,7 +87,7 @@ def measure_perplexity(
 
 
 def load_language_modeling(path: AnyPath) -> LanguageModeling:
-    """Return the task of a run. Raise `RunError` if it is not language modeling."""
+    """Return the task of a run. Raise `RunError` if the task is not language modeling."""
     task = load_task(path)
     if not isinstance(task, LanguageModeling):
         raise RunError(

@@ -265,8 +265,8 @@ class _UnusableError(Exception):
 class _OrbaxFilter(logging.Filter):
     """Filter that drops the log messages of Orbax.
 
-    If saving fails, Orbax raises an error. It also logs this error several times, with hundreds of
-    lines.
+    If saving fails, Orbax raises an error. Orbax also logs this error several times, with hundreds
+    of lines.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -274,7 +274,10 @@ class _OrbaxFilter(logging.Filter):
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of an error as one line of at most 300 characters."""
+    """Return the message of an error as one line of at most 300 characters.
+
+    If the disk is full, the result says only this, without the name of a temporary file.
+    """
     if "No space left on device" in str(error):
         return "no space is left on the disk"
     return " ".join((str(error) or type(error).__name__).split())[:300]

@@ -72,9 +72,12 @@ def write_flags(message: str, names: Collection[str]) -> str:
 def suggest_option(name: str, known_names: Collection[str]) -> str:
     """Return the end of an error message about an unknown option, which suggests a known option.
 
-    Only the parts after the last dot are compared. The suggestion is an option with the same last
-    part. If there is none, it is the option for which other programs use this name (see
-    `OTHER_NAMES`). If there is none either, it is an option with a similar spelling.
+    Only the parts after the last dot are compared. The suggestion is the first match in this list:
+
+    - an option with the same last part
+    - the option for which other programs use this name (see `OTHER_NAMES`)
+    - an option with a similar spelling
+    - `--help`
 
     Args:
       name: Unknown name, with or without its group.

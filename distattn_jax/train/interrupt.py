@@ -15,19 +15,18 @@ LEAVING = b"\nLeft at once. The same command resumes from the newest checkpoint.
 
 @contextlib.contextmanager
 def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
-    """Watch for SIGTERM and SIGINT (Ctrl-C). A second Ctrl-C ends the process at once.
+    """Yield a function that returns the signal to stop, SIGTERM or SIGINT (Ctrl-C), or None.
 
-    If there are several processes, a signal to any process stops all processes at the same call of
-    the function. JAX's preemption service chooses this call. The service reacts only to SIGTERM, so
-    SIGINT is passed on as SIGTERM.
+    Call the yielded function after every few steps. Its argument is the number of the call: 0, 1,
+    2, ... A second Ctrl-C ends the process at once.
+
+    If there are several processes, a signal to any process stops all processes at the same call.
+    JAX's preemption service chooses this call. The service reacts only to SIGTERM, so SIGINT is
+    passed on as SIGTERM.
 
     The previous signal handlers are restored on exit. Python handles signals only in the main
     thread, so in any other thread the function always returns None. If SIGINT was ignored when the
-    process started, it stays ignored. Shells start background jobs in this way.
-
-    Yields:
-      A function to call after every few steps. It returns the signal that asks the run to stop, or
-      None. Its argument is the number of the call: 0, 1, 2, ...
+    process started, SIGINT stays ignored. Shells start background jobs in this way.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda call: None

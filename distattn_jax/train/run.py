@@ -37,7 +37,7 @@ class RunError(Exception):
 class Run(NamedTuple):
     """Folder of one run. It contains these files:
 
-    - config.json, data.json and the files of the task, written when the run is created
+    - config.json, data.json and the files of the task, written when the run is opened
     - plan.json and environment.json, written when training begins or resumes
     - metrics.jsonl, timing.jsonl, events/ and checkpoints/, written during training
     - result.json, written at the end
