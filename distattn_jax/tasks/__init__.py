@@ -1,6 +1,6 @@
 """Tasks: models, losses, metrics and data preparation, and loading of trained models.
 
-Each task has a file with its config, its model, loss and metrics, and the preparation of its data.
+The file of a task contains its config, its loss and metrics, and the preparation of its data.
 """
 
 from distattn_jax.tasks.claim_ranking import ClaimRanking, ClaimRankingConfig, ClaimRankingData

@@ -1,9 +1,9 @@
 """Alignment of translations with their sources: the attention from target words to source words.
 
-The attention of a target token is the cross-attention of the decoder where it predicts this token.
-Tokens may be parts of words. The attention of a target word is the mean over the tokens of the
-word. The attention to a source word is the sum over the tokens of the word. All attention weights
-are averaged over heads.
+The attention of a target token is the cross-attention of the decoder at the position that predicts
+this token. Tokens may be parts of words. The attention of a target word is the mean over the tokens
+of the word. The attention to a source word is the sum over the tokens of the word. All attention
+weights are averaged over heads.
 """
 
 import itertools
@@ -29,7 +29,7 @@ class Alignment(NamedTuple):
     Attributes:
       source: Source words. The last one is the end token.
       target: Target words. The last one is the end token.
-      weights: Attention weights of every layer.
+      weights: Attention weights of every layer, averaged over heads.
     """
 
     source: list[str]
@@ -94,8 +94,9 @@ def _attend(
 def _split_words(tokenizer: Tokenizer, tokens: Tokens) -> tuple[list[str], np.ndarray]:
     """Return the words of a sentence, and the index of the word that each token belongs to.
 
-    A word is a run of letters and digits or one punctuation mark. A token belongs to the word of
-    its first character. The last token, which ends the sentence, is a word of its own.
+    A word is a sequence of letters and digits, or one punctuation mark. A token belongs to the word
+    that contains the first character of the token. The last token is the end token, which is a word
+    of its own.
     """
     ends = [0, *(len(tokenizer.decode(tokens[: i + 1])) for i in range(len(tokens) - 1))]
     text = tokenizer.decode(tokens[:-1])
@@ -114,7 +115,7 @@ def _split_words(tokenizer: Tokenizer, tokens: Tokens) -> tuple[list[str], np.nd
 
 
 def _append_end(sentences: Sequence[Tokens]) -> Ragged:
-    """Return a column of the sentences, each followed by the end token."""
+    """Append the end token to every sentence, and return the sentences as one column."""
     lengths = [len(tokens) + 1 for tokens in sentences]
     values = itertools.chain.from_iterable((*tokens, END_ID) for tokens in sentences)
     return Ragged(np.fromiter(values, np.int32), np.cumsum([0, *lengths], dtype=np.int64))

@@ -35,14 +35,15 @@ class ClaimRankingConfig(FineTuningConfig):
 
 
 class CandidateOutput(NamedTuple):
-    """Scores of the candidates, and the attention of each of the K = B C texts.
+    """Scores and attention of the model for B claims with C candidates each.
+
+    The model reads K = B · C texts. A text is a pair of a claim and a candidate.
 
     Attributes:
       scores: Logits of relevance, shape (B, C).
       received: Attention that each key receives, summed over the queries, for every layer and head,
-        shape (K, L, N, S). None if it was not requested.
-      weights: Attention maps of every layer and head, shape (K, L, N, T, S). None if they were not
-        requested.
+        shape (K, L, N, S). None if not requested.
+      weights: Attention maps of every layer and head, shape (K, L, N, T, S). None if not requested.
     """
 
     scores: Float[Array, "B C"]
@@ -53,9 +54,9 @@ class CandidateOutput(NamedTuple):
 class ClaimRanking(FineTuningTask):
     """Score the relevance of every candidate paper of a claim.
 
-    An example is a claim with its candidates. The loss of an example, and each auxiliary loss on
-    the attention, is the mean over the candidates. The metrics are means over claims. Claims keep
-    all their candidates, because the metrics depend on them.
+    An example is a claim with its candidates. The loss of an example is the mean over the
+    candidates. The same holds for auxiliary losses on the attention. The metrics are means over
+    claims. All candidates of a claim are kept, because the metrics depend on all of them.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -63,7 +64,7 @@ class ClaimRanking(FineTuningTask):
     length_unit = "candidates"
 
     def per_example(self, loss: Loss) -> Loss:
-        """Return the mean of a loss over the candidates of a claim."""
+        """Convert a loss per candidate into a loss per claim: the mean over the candidates."""
 
         def mean(outputs: Any, batch: Batch) -> Float[Array, " B"]:
             losses = loss(outputs, {**batch, **_flatten_candidates(batch)})
@@ -102,8 +103,8 @@ class ClaimRanking(FineTuningTask):
         """Return the metrics of ranking the candidates by their BM25 scores.
 
         The irrelevant candidates were also chosen by their BM25 scores. Candidates with equal
-        scores keep their stored order, which is random. The result is empty if `table` has no
-        column `bm25`, as in the training set.
+        scores keep their stored order, which is random. The training set has no column `bm25`. For
+        such a table, the result is an empty dict.
         """
         columns = table.columns
         if "bm25" not in columns:
@@ -135,9 +136,10 @@ class ClaimRanking(FineTuningTask):
 
 
 def _flatten_candidates(batch: Batch) -> Batch:
-    """Return the token columns with one row for each candidate, and the column `tokens_length`.
+    """Return the token columns of a batch with one row for each candidate.
 
-    Columns of shape (B, C, T) get the shape (B C, T), for B claims with C candidates of T tokens.
+    For B claims with C candidates of T tokens, columns of shape (B, C, T) get the shape (B · C, T).
+    The result also has the column `tokens_length`, the number of tokens of each candidate.
     """
     flat = {
         name: column.reshape(-1, column.shape[-1])

@@ -71,7 +71,7 @@ def macro_precision(confusion: Float[np.ndarray, "C C"]) -> float:
     """Return the mean precision over classes. The precision of a class without predictions is 0.
 
     Args:
-      confusion: Number of examples by true class (row) and predicted class (column).
+      confusion: Number of examples of each true class (row) and predicted class (column).
     """
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=0))
 
@@ -80,7 +80,7 @@ def macro_recall(confusion: Float[np.ndarray, "C C"]) -> float:
     """Return the mean recall over classes. The recall of a class without examples is 0.
 
     Args:
-      confusion: Number of examples by true class (row) and predicted class (column).
+      confusion: Number of examples of each true class (row) and predicted class (column).
     """
     return _mean_ratio(np.diag(confusion), confusion.sum(axis=1))
 
@@ -91,7 +91,7 @@ def macro_f(confusion: Float[np.ndarray, "C C"]) -> float:
     The score of a class with neither examples nor predictions is 0.
 
     Args:
-      confusion: Number of examples by true class (row) and predicted class (column).
+      confusion: Number of examples of each true class (row) and predicted class (column).
     """
     return _mean_ratio(2 * np.diag(confusion), confusion.sum(axis=0) + confusion.sum(axis=1))
 

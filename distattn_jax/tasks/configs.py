@@ -1,7 +1,8 @@
 """Options that several tasks share: vocabulary, sizes of the model, attention variants, guides.
 
-The config of a task extends `MethodsConfig` or `FineTuningConfig`. Its groups `data` and `model`
-extend the classes of this module.
+The config of a task is a subclass of `MethodsConfig` or `FineTuningConfig`. The class of its option
+group `data` is a subclass of `DataConfig`. The class of its option group `model` is a subclass of
+`ComputeConfig`.
 """
 
 import dataclasses
@@ -38,7 +39,7 @@ def tokenizer_option() -> Any:
 
 
 def longest_option() -> Any:
-    """Return the option `longest` of a task whose texts are cut."""
+    """Return the option `longest` of a task that truncates long texts."""
     return option(512, "maximum number of tokens of a text; the rest is cut", minimum=1)
 
 
@@ -160,7 +161,10 @@ GUIDES_WITH_LOSSES = _guides_where(lambda guide: bool(guide.terms))
 
 
 def _weight_option(name: str, default: float, explanation: str) -> Any:
-    """Return the option of the weight of a loss, which the guides with this weight use."""
+    """Return an option for the weight of auxiliary losses.
+
+    Only the guides that have the weight `name` use this option.
+    """
     methods = _guides_where(lambda guide: name in guide.weights)
     return option((default,), explanation, grid=True, methods=methods, minimum=0)
 

@@ -1,8 +1,8 @@
 """Translation of sentences with a trained model.
 
-Sentences are sorted by length and translated in batches. The program is compiled for each shape of
-a batch, so that batches should have few shapes. The length of a batch is therefore a power of two.
-All batches of one length have the same number of rows, and padding rows fill the last batch.
+Sentences are sorted by length and translated in batches. The program is compiled for each batch
+shape, so there should be few different shapes. The length of a batch is therefore a power of two.
+All batches of one length have the same number of rows. Padding rows fill the last of these batches.
 """
 
 import functools
@@ -42,12 +42,12 @@ class Batch(NamedTuple):
 
 
 def plan_batches(lengths: Sequence[int] | np.ndarray, tokens: int = TOKENS_AT_ONCE) -> list[Batch]:
-    """Divide sentences into batches of few shapes, the shortest sentences first.
+    """Divide sentences into batches of few different shapes, the shortest sentences first.
 
     Args:
       lengths: Number of tokens of every sentence.
-      tokens: Largest number of tokens of a batch, padding included. A sentence with more tokens has
-        a batch of its own.
+      tokens: Largest number of tokens of a batch, padding included. If a single padded sentence has
+        more tokens, it forms a batch of its own.
     """
     order = np.argsort(lengths, kind="stable").tolist()
     batches = []
@@ -81,7 +81,7 @@ def translate_with_models(
     length_penalty: float = LENGTH_PENALTY,
     on_batch: Callable[[int], None] | None = None,
 ) -> list[list[Tokens]]:
-    """Return the best translation of every sentence by each of several models.
+    """Translate every sentence with each of several models.
 
     Args:
       graph: Graph definition of the translator, the same for all models.
@@ -89,7 +89,11 @@ def translate_with_models(
       sources: Token ids of the source sentences, each with the end token.
       beam_size: Number of hypotheses of the beam search. 1 is greedy search.
       length_penalty: Exponent of the length penalty of the beam search.
-      on_batch: Called after every batch with the number of sentences translated so far.
+      on_batch: Callback that receives the number of sentences translated so far, after every batch.
+
+    Returns:
+      For each model, a list with the best translation of every sentence, as token ids without the
+      end token.
     """
     if beam_size < 1:
         raise ValueError(f"beam_size (--beam) must be at least 1; got {beam_size}.")
@@ -158,9 +162,10 @@ def translate_sentences(
 def translate_sentences_with_models(
     graph: Any, params: Any, tokenizer: Tokenizer, sentences: Sequence[str], **options: Any
 ) -> list[list[str]]:
-    """Return the best translation of every sentence by each of several models.
+    """Translate every sentence with each of several models.
 
-    The translation of a blank line is empty.
+    The result has, for each model, a list with the best translation of every sentence. The
+    translation of a blank line is empty.
 
     Args:
       graph: Graph definition of the translator, the same for all models.

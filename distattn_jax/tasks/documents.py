@@ -69,7 +69,7 @@ class DocumentTask(PredictingTask):
     def read_table(
         cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
     ) -> Table:
-        """Return the examples of a split: the answers, and the token ids of each sentence."""
+        """Return the examples of a split: token ids of each sentence, and labels or ratings."""
         rows = read_examples(dataset, split)
         documents = _encode_documents(rows, tokenizer, config.data.longest)
         return Table({**documents, **cls.read_answers(rows)})
@@ -77,7 +77,7 @@ class DocumentTask(PredictingTask):
     @classmethod
     @abc.abstractmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return the column that the model predicts."""
+        """Return a dict with the column that the model predicts."""
 
     @classmethod
     def describe_examples(
@@ -91,7 +91,7 @@ class DocumentTask(PredictingTask):
 
     @classmethod
     def measure_lengths(cls, config: DocumentData, tables: Mapping[str, Any]) -> TextLengths:
-        """Return the numbers of words of the sentences, and of sentences of the documents."""
+        """Return the lengths of sentences in words, and of documents in sentences."""
         train, *_ = columns = [table.columns["text"] for table in tables.values()]
         words = max(int(column.inner.lengths.max(initial=1)) for column in columns)
         sentences = max(int(column.lengths.max(initial=1)) for column in columns)
@@ -170,7 +170,7 @@ def _mean_rating(table: Table) -> np.ndarray:
 def _encode_documents(
     rows: Sequence[Mapping[str, Any]], tokenizer: Tokenizer, longest: int
 ) -> dict[str, Nested]:
-    """Return the column `text`: the token ids of every sentence of every document.
+    """Return a dict with the column `text`: the token ids of every sentence of every document.
 
     Sentences with more than `longest` tokens are truncated.
     """

@@ -1,7 +1,8 @@
 """Attention of language models to far tokens, in texts of several lengths.
 
-A distance-aware head with w < 0 averages far keys: each of them has the weight e⁰ before
-normalization. The share of the attention on far keys therefore grows with the length of the text.
+If the distance weight w of a distance-aware head is negative, the scores of far keys are about 0.
+Each far key then has the weight e⁰ = 1 before normalization. A longer text has more far keys, so
+the share of the attention on far keys grows with the length of the text.
 """
 
 import functools
@@ -27,7 +28,7 @@ class FarAttention(NamedTuple):
     """Share of the attention on far keys, for examples of one length.
 
     Attributes:
-      heads: Share of each of M models with L layers of N heads.
+      heads: Share for every head of M models with L layers of N heads.
       uniform: Share if all visible keys had equal weights.
     """
 
@@ -43,16 +44,16 @@ def measure_far_attention(
     split: str = "test",
     examples: int = 4,
 ) -> dict[int, FarAttention]:
-    """Measure which share of its attention each head of a language model gives to far tokens.
+    """Measure the share of the attention that each head of a language model gives to far tokens.
 
     A key is far if it is more than `distance` tokens before the query. The shares are means over
-    the queries in the second half of every example. A call stores the attention weights of one
-    example, 4 L N T² bytes for T tokens.
+    the queries in the second half of every example. The attention weights of one example need
+    4 L N T² bytes of memory, for T tokens and L layers of N heads.
 
     Args:
       path: Folder of a run on language modeling.
       lengths: Numbers of tokens of an example.
-      distance: Largest distance of a key that is not far. None means the length in training.
+      distance: Keys at a larger distance are far. If None, the length of the training examples.
       split: Name of the split.
       examples: Number of examples of each length, from the start of the split.
 

@@ -1,9 +1,9 @@
 """Fine-tuning of a pre-trained encoder, optionally with auxiliary losses on its attention.
 
-This module contains the base class of all tasks on pre-trained models. Examples have the columns
-`tokens` and `types`, made by the tokenizer of the model. A guide is a set of auxiliary losses on
-the attention. `GUIDES` is a dict of all guides by name. An experiment compares guides, and each
-guide has its own run. Some guides need additional columns in the training set.
+This module contains the base class of all tasks on pre-trained models. The tokenizer of the model
+makes the columns `tokens` and `types` (token types) of the examples. A guide is a set of auxiliary
+losses on the attention (see the module `guides`). An experiment compares guides, and each guide has
+its own run. Some guides need additional columns in the training set.
 """
 
 import abc
@@ -34,7 +34,7 @@ class FineTuningTask(TextTask):
     The only entry of `config.methods` is the name of the guide.
 
     Attributes:
-      losses: Auxiliary losses on the attention by name, without their weights.
+      losses: Dict from name to auxiliary loss on the attention, not multiplied by its weight.
     """
 
     length_columns = ("tokens",)
@@ -55,7 +55,7 @@ class FineTuningTask(TextTask):
         return len(self.labels)
 
     def make_model(self, setting: Setting, *, rngs: nnx.Rngs) -> PretrainedClassifier:
-        """Return a model with the architecture of the pre-trained one and random parameters."""
+        """Return a model with random parameters and the architecture of the pre-trained model."""
         config = self.config.model
         return PretrainedClassifier(
             PretrainedConfig(**self.data["pretrained"]["config"]),
@@ -90,7 +90,7 @@ class FineTuningTask(TextTask):
     @classmethod
     @abc.abstractmethod
     def read_texts(cls, dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
-        """Return the texts of a split and the columns that the model predicts."""
+        """Return the texts of a split, with the columns that the model predicts."""
 
     @classmethod
     def prepare(cls, config: Any) -> PreparedData:
@@ -101,7 +101,11 @@ class FineTuningTask(TextTask):
     def read_table(
         cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
     ) -> Table:
-        """Return the examples of a split: token ids and token types of each text, and answers."""
+        """Return the examples of a split.
+
+        The columns are the token ids and token types of each text, and the columns that the model
+        predicts.
+        """
         texts = cls.read_texts(dataset, split, config.data)
         return make_table(texts, tokenizer, config.data.longest)[0]
 

@@ -46,12 +46,12 @@ class EncoderTexts(NamedTuple):
     """Texts of a split for a pre-trained encoder.
 
     Attributes:
-      first: First text of every pair. If the texts are not paired, `first` is all texts.
-      second: Second text of every pair. `second` is None if the texts are not paired.
-      counts: Number of consecutive texts or pairs that form each example. `counts` is None if every
-        text or pair is a separate example.
-      answers: Further columns by name: columns that the model predicts, such as `label`, and
-        columns that the baseline needs.
+      first: First text of every pair, or all texts if there are no pairs.
+      second: Second text of every pair. None if there are no pairs.
+      counts: Number of consecutive texts or pairs that form each example. None if every text or
+        pair is a separate example.
+      answers: Dict from name to column, for the columns that the model predicts, such as `label`,
+        and the columns that the baseline needs.
     """
 
     first: Sequence[str]
@@ -66,8 +66,8 @@ ReadTexts = Callable[[TextBuilder, str, FineTuningData], EncoderTexts]
 def check(config: FineTuningConfig) -> None:
     """Raise an error if a required path is missing, or the config does not fit the model.
 
-    The limits of the pre-trained model are the length of a text, the number of layers, and the
-    number of heads, which are divided among devices.
+    The pre-trained model limits three options: the length of a text, the indices of guided layers,
+    and the number of devices that share the heads.
     """
     source = config.model.pretrained
     if not source:
@@ -192,8 +192,8 @@ def _add_guide_columns(
     the tokens of a claim are therefore counted once for each candidate of the claim.
 
     Returns:
-      The table with the added columns, and constant arrays that the losses need in addition to a
-      batch.
+      The table with the added columns, and a dict of arrays that the losses need and that are the
+      same for all batches.
     """
     constants: dict[str, np.ndarray] = {}
     if "pmi" in config.methods:
@@ -230,7 +230,7 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
 
 
 def _list_texts(table: Table) -> Ragged:
-    """Return the token ids of each text or pair, also if an example has several of them."""
+    """Return the token ids with one row per text or pair, even if examples have several of them."""
     column = table.columns["tokens"]
     inner = column.inner if isinstance(column, Nested) else column
     assert isinstance(inner, Ragged)
@@ -238,7 +238,7 @@ def _list_texts(table: Table) -> Ragged:
 
 
 def read_sizes(name: str) -> PretrainedConfig:
-    """Return the sizes of a pre-trained model. The pooler of the model is left out.
+    """Return the sizes of a pre-trained model, without a pooler, because fine-tuning needs none.
 
     Args:
       name: Folder or hub name of the model.
@@ -247,7 +247,7 @@ def read_sizes(name: str) -> PretrainedConfig:
 
 
 def describe_source(name: str, sizes: PretrainedConfig) -> dict[str, Any]:
-    """Return the name, digest, dtypes and sizes of a pre-trained model, to store in data.json."""
+    """Return the name, digest, dtypes and sizes of a pre-trained model, for data.json of a run."""
     folder = models.resolve_folder(name)
     return {
         "name": Path(name).name,

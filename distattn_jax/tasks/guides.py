@@ -70,11 +70,11 @@ class Guide:
 
     Attributes:
       title: Name of the guide in tables and figures.
-      terms: Losses by name, each with the name of its weight.
+      terms: Dict from the name of a loss to the loss and the name of its weight.
       received: True if the losses need the attention that each key receives, summed over queries.
       maps: True if the losses need whole attention maps. The model must then return the maps.
       columns: Names of columns of the training set that the losses need, besides `tokens`.
-      constants: Names of arrays that the losses need and that are the same for every batch.
+      constants: Names of arrays that the losses need. These arrays are the same for every batch.
     """
 
     title: str
@@ -90,7 +90,7 @@ class Guide:
         return tuple(term.weight for term in self.terms.values())
 
     def losses(self, options: GuideOptions) -> dict[str, Loss]:
-        """Return the loss functions by name, without their weights.
+        """Return a dict from name to loss function, not multiplied by the weight.
 
         A loss function has the arguments (outputs, batch) and returns one loss per example.
         """
@@ -101,12 +101,13 @@ class Guide:
     def weigh(
         self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
     ) -> dict[str, WeightedLoss]:
-        """Return the losses by name, each with its weight.
+        """Return a dict from name to loss and weight.
 
         Args:
-          losses: Losses by name, as returned by the method `losses`.
-          setting: Hyperparameters by name, which include the weights. Values may be JAX tracers.
-          single_layer: True to compute the losses only on the layer `setting["layer"]`.
+          losses: Dict from name to loss function, as returned by the method `losses`.
+          setting: Dict from the name of a hyperparameter to its value, which may be a JAX tracer.
+            The weights are hyperparameters.
+          single_layer: If True, compute the losses only on the layer `setting["layer"]`.
         """
         return {
             name: WeightedLoss(
@@ -120,7 +121,7 @@ class Guide:
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
     """Return a loss function that applies `loss` to the attention of a single layer.
 
-    The index of the layer is a float scalar.
+    `layer` is the index of the layer. It is a float, like all hyperparameters on the device.
     """
 
     def loss_of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
@@ -159,7 +160,8 @@ def _make_pattern_guide(
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
-    `inputs` are `columns` and `constants` of the guide, which `target` needs.
+    `inputs` are the fields `columns` and `constants` of the guide: names of arrays that `target`
+    reads from the batch.
     """
 
     def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:

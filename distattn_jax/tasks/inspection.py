@@ -83,16 +83,17 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 class RelationTable(NamedTuple):
-    """Position vectors of one table of relative position attention (Shaw et al. 2018), compared.
+    """Comparison of the position vectors of relative position attention (Shaw et al. 2018).
 
-    The mean over relative positions is subtracted from the vectors, because a vector that is added
-    to all keys changes no attention weight.
+    A table contains one vector for each relative position. The mean over relative positions is
+    subtracted from the vectors first, because adding the same vector to all keys does not change
+    the attention weights.
 
     Attributes:
       positions: Relative positions j - i of query i and key j.
       norms: Norm of the vector of every layer, head and relative position.
-      similarities: Cosine similarity of the vectors of two relative positions, for every layer,
-        averaged over heads.
+      similarities: Cosine similarity of the vectors of every two relative positions, for every
+        layer, averaged over heads.
     """
 
     positions: Int[np.ndarray, " R"]
@@ -108,13 +109,13 @@ def relation_tables(
     Args:
       params: Parameters of all models of a run, with a leading axis over models.
       member: Index of the model.
-      max_distance: Largest |j - i| to compare. None compares all.
+      max_distance: Largest |j - i| to compare; None for all.
 
     Returns:
-      Dict from the name of an encoder or decoder to a dict from "keys" and "values" to the table. A
-      model without a table has no entry for it. The names are those of `distance_parameters`, and
-      "encoder" and "decoder" of a translator. A decoder attends to no later tokens: its relative
-      positions end at 0.
+      Dict from the name of an encoder or decoder (see `distance_parameters`) to a dict with the
+      entries "keys" and "values": the table of vectors that are added to keys, and the table of
+      vectors that are added to values. If the model lacks a table, the entry is missing. A decoder
+      does not attend to later tokens, so the relative positions of a decoder end at 0.
     """
     return {
         level: {
@@ -130,8 +131,8 @@ def _compare_vectors(
 ) -> RelationTable:
     """Compare the position vectors of one table.
 
-    The rows of the table are the relative positions -k..k. `causal` leaves out the positive
-    ones. A `max_distance` of None compares all.
+    The rows of the table are the relative positions -k to k. If `causal` is True, positive
+    positions are left out. If `max_distance` is None, there is no limit on the distance.
     """
     k = table.shape[2] // 2
     farthest = k if max_distance is None else min(k, max_distance)
@@ -145,11 +146,13 @@ def _compare_vectors(
 
 
 def _stack_layers(params: Any, names: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
-    """Return parameters of attention variants, stacked over the layers of each encoder or decoder.
+    """Stack the parameters of attention variants over the layers of each encoder or decoder.
+
+    `names` are the names of the parameters.
 
     Returns:
-      Dict from the name of the encoder or decoder to a dict from the name of the parameter to an
-      array of shape (M, L, ...).
+      Dict from the name of an encoder or decoder to a dict from the name of a parameter to an array
+      of shape (M, L, ...), for M models with L layers.
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
@@ -177,8 +180,8 @@ class SentenceAttention(NamedTuple):
     Attributes:
       tokens: Tokens of the sentence.
       weights: Attention maps, shape (L, N, T, T).
-      distance_weight: Distance weight w of each head, shape (L, N). If the attention variant is not
-        `distance_aware`, `distance_weight` is None.
+      distance_weight: Distance weight w of each head, shape (L, N). None if the attention variant
+        is not `distance_aware`.
     """
 
     tokens: list[str]
@@ -214,7 +217,7 @@ class DistanceProfile(NamedTuple):
 
     Attributes:
       heads: Share for each layer and head, averaged over queries and texts, shape (L, N, K).
-      uniform: Share if the attention of every query were uniform over all keys, shape (K,).
+      uniform: Share if every query attended equally to all keys, shape (K,).
     """
 
     heads: np.ndarray
@@ -230,7 +233,7 @@ def distance_profile(
       trained: Models of a run.
       table: Examples with the column `text`.
       texts: Number of texts to use, from the start of the table.
-      furthest: Largest distance, in tokens. Texts are truncated to `furthest` + 1 tokens.
+      furthest: Largest distance in tokens. Texts are truncated to `furthest` + 1 tokens.
     """
     model = trained.model
 
@@ -267,5 +270,5 @@ def _chunks(table: Any, texts: int, length: int) -> Iterator[tuple[np.ndarray, n
 
 
 def _layer_order(entry: tuple[tuple[Any, ...], Any]) -> tuple[str, ...]:
-    """Return a key for sorting items (parameter path, value), with layer 10 after layer 9."""
+    """Return a sort key for a pair (parameter path, value), so that layer 10 is after layer 9."""
     return tuple(f"{name:>9}" if isinstance(name, int) else name for name in entry[0])

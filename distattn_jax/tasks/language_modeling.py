@@ -92,12 +92,13 @@ class LanguageModeling(TokenPrediction):
     def read_table(
         cls, config: Any, dataset: TextBuilder, split: str, tokenizer: Tokenizer
     ) -> Table:
-        """Return the examples of a split: predicted tokens, and the token before each as input.
+        """Return the examples of a split, with the columns `tokens` (predicted) and `inputs`.
 
         All texts are joined, with [END] after each text, and cut into examples of `longest` tokens.
-        The options `validation_tokens` and `test_tokens` keep only the start of the joined texts.
-        The last example may be shorter. The first input of an example is the last token of the
-        example before it. The first input of the first example is [END].
+        The last example may be shorter. The options `validation_tokens` and `test_tokens` keep only
+        the start of the joined texts. The input at each position is the token before the predicted
+        token. The first input of an example is therefore the last token of the previous example.
+        The first input of the first example is [END].
         """
         rows = iterate_split(dataset, split)
         tokens = encode(tokenizer, (row["text"] for row in rows)).values

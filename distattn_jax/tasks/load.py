@@ -59,21 +59,21 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
 
 
 def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None) -> Any:
-    """Load parameters of all models of a run: the best ones, or the mean of the last checkpoints.
+    """Load the parameters of all models of a run: the best ones, or a mean over checkpoints.
 
     Each returned array has a leading axis over models.
 
     Args:
       path: Folder of the run.
       task: Task of the run.
-      average: Number of checkpoints. The result is the mean of the parameters that the last
-        checkpoints of the run were saved with. None loads the parameters with the best validation
-        score.
+      average: Number of checkpoints to average. The result is the mean of the current parameters in
+        the last `average` checkpoints. If None, the result is the parameters with the best
+        validation score.
 
     Raises:
       CheckpointError: The run has fewer than `average` checkpoints, or one of them is damaged.
-      RunError: The run has no checkpoint, or its newest checkpoint is damaged and the one before it
-        contains other parameters than those that result.json describes.
+      RunError: The run has no checkpoint, or the newest checkpoint that can be read does not
+        contain the parameters that result.json describes.
     """
     run = Run(epath.Path(path))
     state = abstract_state(task, sharding.make_mesh(1, 1))
@@ -95,7 +95,7 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
 
 
 def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
-    """Return the mean of the parameters in the last checkpoints of a run."""
+    """Return the mean of the current parameters in the last `count` checkpoints of a run."""
     if count < 1:
         raise ValueError(f"average (--average) must be at least 1; got {count}.")
     total: Any = None
@@ -117,13 +117,13 @@ def load(
 
     Args:
       path: Folder of the run, e.g. runs/nearest/distance_aware.
-      member: Index of the model, if the run trained several models side by side. If None, the
-        model with the best validation score is loaded, or model 0 if the run is unfinished.
-      average: Number of checkpoints. The model has the mean of the parameters that the last
-        checkpoints of the run were saved with. None loads the parameters with the best validation
-        score.
-      portable: Compute in float32, with the implementation of attention that serves this device.
-        Otherwise the model computes as in training.
+      member: Index of the model, if the run trained several models side by side. None selects the
+        model with the best validation score. In an unfinished run, None selects model 0.
+      average: Number of checkpoints to average. The model has the mean of the current parameters in
+        the last `average` checkpoints. If None, the model has the parameters with the best
+        validation score.
+      portable: If True, compute in float32, with an implementation of attention that runs on this
+        device. If False, compute as in training.
     """
     task = load_task(path, portable_config(load_config(path)) if portable else None)
     params = load_parameters(path, task, average=average)

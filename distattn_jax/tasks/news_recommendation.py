@@ -1,4 +1,8 @@
-"""News recommendation: rank the candidates of an impression by the reader's history."""
+"""News recommendation: rank the candidates of an impression by the reader's history.
+
+An impression is a list of news items (candidates) that were shown to a reader. The history is the
+list of news items that the reader clicked before.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -39,7 +43,7 @@ class NewsRecommendationConfig(MethodsConfig):
 class NewsRecommendation(TextTask):
     """Rank candidate news items for a reader. The metrics are means over impressions.
 
-    Impressions keep all their candidates, because the metrics depend on them.
+    All candidates of an impression are kept, because the metrics depend on all of them.
     """
 
     criterion: ClassVar[str] = "auc"

@@ -27,10 +27,10 @@ SPLITS = ("train", "validation", "test")
 
 
 class TextLengths(NamedTuple):
-    """Numbers of tokens of the texts of a data set.
+    """Lengths of the texts of a data set.
 
     Attributes:
-      average: Mean length of a training example, before truncation.
+      average: Mean number of tokens of a training example, before truncation.
       means: Dict from the name of an encoder to the mean length of its input sequences.
       longest: Dict from the name of an encoder to the largest length of its input sequences, after
         truncation.
@@ -43,18 +43,18 @@ class TextLengths(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PreparedData:
-    """Data of an experiment, which all its runs share.
+    """Data that all runs of an experiment share.
 
     Attributes:
       config: Config of the experiment, completed with sizes that depend on the data.
-      tokenizer: Converts texts to token ids.
-      tables: Examples of each split.
+      tokenizer: Tokenizer that converts texts to token ids.
+      tables: Dict from split to its examples.
       about: Description of the data, for data.json of a run.
-      messages: Lines about the data, to print.
+      messages: Lines to print about the data.
       labels: Names of the classes.
-      initial_parameters: Initial values of parameters, by parameter path. Parameters that are not
-        listed start with random values.
-      constants: Arrays that the training losses need in addition to a batch.
+      initial_parameters: Dict from parameter path to initial value. Parameters that are not listed
+        start with random values.
+      constants: Dict of arrays that the training losses need in addition to a batch.
     """
 
     config: Config
@@ -70,7 +70,7 @@ class PreparedData:
 
     @property
     def files(self) -> dict[str, str]:
-        """Dict from file name to content of the text files that are needed to load a model."""
+        """Text files that are needed to load a trained model: a dict from file name to content."""
         return {
             "labels.json": json.dumps(list(self.labels)),
             "tokenizer.json": self.tokenizer.to_str(pretty=True),
@@ -104,14 +104,14 @@ def read_labels(dataset: TextBuilder) -> tuple[str, ...]:
 
 
 def label_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the column `label`: the class index of every example."""
+    """Return a dict with the column `label`: the class index of every example."""
     return {"label": np.asarray([row["label"] for row in rows], np.int32)}
 
 
 def encode_fields(
     rows: Sequence[Mapping[str, Any]], fields: Sequence[str], tokenizer: Tokenizer
 ) -> dict[str, Ragged]:
-    """Return one column for each text field: the token ids of this field in every example."""
+    """Return a dict from text field to a column with the token ids of this field."""
     return {field: encode(tokenizer, [row[field] for row in rows]) for field in fields}
 
 
@@ -122,7 +122,7 @@ def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Itera
 
 
 def train_tokenizer(texts: Iterable[str], config: Any) -> Tokenizer:
-    """Train a tokenizer on texts. The kind and the vocabulary size are options in `config`."""
+    """Train a tokenizer on texts, with the kind and the vocabulary size given in `config`."""
     if config.tokenizer == "word_level":
         arguments = {"min_count": config.min_count, "max_size": config.vocabulary}
     else:
@@ -167,17 +167,17 @@ def describe_prepared(
     pretrained: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> PreparedData:
-    """Return the prepared data of an experiment, with the description of the data.
+    """Describe the data of an experiment, and return the data together with the description.
 
     Args:
       config: Config of the experiment.
       dataset: Builder of the data set.
       tokenizer: Tokenizer of the experiment.
-      tables: Examples of each split.
+      tables: Dict from split to its examples.
       lengths: Lengths of the texts.
-      messages: Lines to print after those about the data set.
+      messages: Lines to print after the lines about the data set.
       labels: Names of the classes.
-      pretrained: Description of the pre-trained model, or None without a pre-trained model.
+      pretrained: Description of the pre-trained model; None if there is none.
       **fields: `initial_parameters` and `constants` of `PreparedData`.
     """
     vocabulary = tokenizer.get_vocab_size()
@@ -215,16 +215,16 @@ def describe_long_examples(
 ) -> list[str]:
     """Return messages about the examples that are longer than `longest`.
 
-    Such examples of the training set are left out. Such examples of the other splits are kept
-    whole, because the metrics are about every word.
+    The training set contains no such examples, because they were left out. The other splits contain
+    them untruncated, because the metrics count every word.
 
     Args:
       dataset: Builder of the data set.
-      tables: Examples of each split.
-      columns: Names of the columns whose lengths count.
+      tables: Dict from split to its examples.
+      columns: Names of the columns. The longest of them is the length of an example.
       longest: Largest length of a training example.
-      name: Name of the examples, in the plural.
-      unit: Unit of the lengths.
+      name: Plural noun for the examples, e.g. "sentences".
+      unit: Unit of the lengths, e.g. "words".
     """
     reason = f"with more than {longest} {unit} (--data.longest)"
     left_out = dataset.info.splits["train"].num_examples - len(tables["train"])

@@ -19,13 +19,13 @@ DRAWS = 5  # random orders of the heads
 
 
 class PruningResult(NamedTuple):
-    """Main metric of M models without some of their heads.
+    """Main metric of M models before and after pruning heads.
 
     Attributes:
       criterion: Name of the metric.
       counts: Numbers of pruned heads.
-      whole: Metric of the whole models.
-      orders: Dict from the order in which heads are pruned to the metric of the pruned models.
+      whole: Metric of the models before pruning.
+      orders: Dict from the name of an order of pruning to the metric of the pruned models.
     """
 
     criterion: str
@@ -39,15 +39,16 @@ def measure_pruning(
 ) -> PruningResult:
     """Prune the heads of distance-aware models in several orders, and evaluate the models.
 
-    The orders are: smallest |w| first, largest |w| first, heads that spread their attention most
-    evenly over keys first, and random. The metric of the random order is a mean over several draws.
+    There are four orders: heads with the smallest |w| first, heads with the largest |w| first,
+    heads with the most evenly spread attention first (see `received_concentration`), and random. w
+    is the distance weight of a head. The metric of the random order is a mean over several draws.
 
     Args:
       task: Task of the run.
       params: Parameters of all models, with a leading axis over models.
       table: Examples for the evaluation.
-      counts: Numbers of pruned heads.
-      examples: Number of examples for the received attention, from the start of the table.
+      counts: Numbers of heads to prune.
+      examples: Number of examples, from the start of the table, for `received_concentration`.
     """
     ((weight, _),) = distance_parameters(params).values()  # (M, L, N)
     heads = weight[0].size
@@ -76,11 +77,11 @@ def measure_pruning(
 
 
 def prune_heads(params: Any, pruned: Bool[np.ndarray, "M L N"]) -> Any:
-    """Return parameters in which the output of some heads is multiplied by 0.
+    """Return a copy of the parameters in which the output weights of the pruned heads are 0.
 
     Args:
-      params: Parameters of all models, with a leading axis over models. The models have one encoder
-        or decoder.
+      params: Parameters of all models, with a leading axis over models. Each model must have
+        exactly one encoder or decoder.
       pruned: True for the heads to prune, for each of M models, L layers and N heads.
     """
     flat = nnx.traversals.flatten_mapping(params)
@@ -101,12 +102,15 @@ def received_concentration(
 ) -> Float[np.ndarray, "M L N"]:
     """Return how unequally the attention of each head is spread over keys.
 
-    With m_j, the attention that key j of S keys receives from all queries, the concentration is S
-    Σ m_j² / (Σ m_j)². It is 1 if all keys receive the same, and S if one key receives everything.
-    The result is a mean over examples.
+    m_j is the attention that key j of S keys receives, summed over all queries:
+
+        concentration = S Σ m_j² / (Σ m_j)²
+
+    The concentration is 1 if all keys receive equal attention, and S if one key receives all
+    attention. The result is a mean over examples.
 
     Args:
-      task: Task of the run, whose model has one encoder or decoder.
+      task: Task of the run. Its model must have exactly one encoder or decoder.
       params: Parameters of all models, with a leading axis over models.
       table: Examples.
       examples: Number of examples, from the start of the table.

@@ -6,8 +6,8 @@ candidate i was clicked (or is relevant), otherwise 0.
 
     AUC    = fraction of pairs (clicked, not clicked) in which the clicked candidate scores higher;
              a pair of equal scores counts as one half
-    MRR    = (Σᵢ cᵢ / rᵢ) / Σᵢ cᵢ, the mean over clicks as in MIND, in `impression_metrics`;
-             1 / rᵢ of the first relevant candidate, the usual definition, in `retrieval_metrics`
+    MRR    = (Σᵢ cᵢ / rᵢ) / Σᵢ cᵢ in `impression_metrics` (mean over clicks, as in MIND);
+             1 / rᵢ of the first relevant candidate in `retrieval_metrics` (usual definition)
     nDCG@k = Σ{rᵢ ≤ k} (2^cᵢ - 1) / log₂(1 + rᵢ), divided by the maximum of this sum over all orders
     R@k    = Σ{rᵢ ≤ k} cᵢ / Σᵢ cᵢ, the fraction of the clicked candidates with a rank of at most k
 """
@@ -98,9 +98,9 @@ class _Ranked(NamedTuple):
 
     Attributes:
       scores: Scores of the candidates.
-      clicked: True for clicked candidates, False for other candidates and for padding.
-      unclicked: True for candidates that were not clicked, False for other candidates and for
-        padding.
+      clicked: True for clicked candidates.
+      unclicked: True for candidates that were not clicked. Padding is neither clicked nor
+        unclicked.
       is_nan: True for rows in which the score of a candidate is NaN.
     """
 
@@ -173,7 +173,7 @@ def _recall(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
 def _ndcg(clicked: Bool[Array, "B C"], k: int) -> Float[Array, " B"]:
     """Return the normalised discounted cumulative gain (nDCG@k) of each row.
 
-    The candidates are sorted by descending score.
+    The candidates in `clicked` are sorted by descending score.
     """
     discounts = jnp.where(_ranks(clicked) <= k, 1 / jnp.log2(1 + _ranks(clicked)), 0)
     best_order = jnp.arange(clicked.shape[1])[None, :] < clicked.sum(axis=-1)[:, None]

@@ -44,7 +44,7 @@ def find_task(name: str) -> type[TextTask]:
 
 
 def prepare(config: Config) -> PreparedData:
-    """Prepare the data of an experiment, which all its runs share."""
+    """Prepare the data that all runs of an experiment share."""
     return find_task(config.task).prepare(config)
 
 

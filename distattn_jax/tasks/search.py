@@ -37,9 +37,9 @@ def apply_search(
 ) -> ConfigType:
     """Return the config with the best hyperparameters that a finished search found.
 
-    `config.search` is the folder of the search. If `config.search` is empty, the config is returned
-    unchanged. If the method of the run is a variant of distance-aware attention that was not part
-    of the search, the best hyperparameters of the method `distance_aware` are used.
+    `config.search` is the folder of the search. If it is empty, the config is returned unchanged.
+    If the search did not include the method of the run and this method is a variant of
+    distance-aware attention, the best hyperparameters of the method `distance_aware` are used.
 
     Args:
       config: Config of one run, with exactly one entry in `methods`.
@@ -70,7 +70,7 @@ def apply_search(
 
 
 def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
-    """Raise `RunError` if a search used different data or a different model than a run.
+    """Raise `RunError` if a search and a run have different data or different models.
 
     Args:
       config: Config of the run that uses the result of the search.
@@ -95,10 +95,10 @@ def _find_run(folder: epath.Path, method: str) -> Run:
 
 
 def _comparable(config: Any, reader: Config) -> dict[str, Any]:
-    """Return the options that must be equal in a search and in the runs that use its result.
+    """Return the options of `config` that a search and a run must have in common.
 
-    The options are those of `config`, without the options that the method of `reader`, the run
-    that uses the result, does not use.
+    `reader` is the config of the run that uses the result of the search. Options that the method of
+    this run does not use are left out.
     """
     ignored = MAY_DIFFER | set(list_grid_axes(config).values())
     read = options_read_by(reader, reader.method)

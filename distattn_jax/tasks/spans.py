@@ -1,14 +1,15 @@
-"""Spans that the tags of words mark, and the number of spans found, by the rules of conlleval.
+"""Find the spans that the tags of words mark, and count the spans, by the rules of conlleval.
 
-The tag `O` is outside of all spans. Other tags are a prefix and a type, such as `B-PER`. One set of
-rules serves the schemes IOB1, IOB2 and IOBES. A span starts
+A word with the tag `O` is outside of all spans. All other tags consist of a prefix and a type, such
+as `B-PER`. The schemes IOB1, IOB2 and IOBES have the same rules. A word starts a span if its tag is
+not `O` and one of these conditions holds:
 
-- at every prefix B (begin) and S (single),
-- at every word with a type that the word before does not have,
-- after a word with the prefix E (end) or S.
+- The prefix of the word is B (begin) or S (single).
+- The previous word has another type, or is outside of all spans.
+- The prefix of the previous word is E (end) or S.
 
-A span ends before the next start and before the next `O`. These are the rules of the script
-conlleval of the CoNLL shared tasks, which also finds spans in tags that break their scheme.
+A span ends before the next start of a span or the next `O`. These are the rules of the script
+conlleval of the CoNLL shared tasks. The script also finds spans in tags that violate the scheme.
 """
 
 import re
@@ -28,8 +29,8 @@ class SpanTags(NamedTuple):
     """Prefix and type of every tag of a data set.
 
     Attributes:
-      prefixes: Index in `PREFIXES` of the prefix of each tag, shape (C,).
-      types: Number of the type of each tag, shape (C,). The tag `O` has the number 0.
+      prefixes: Prefix of each tag, as an index into `PREFIXES`, shape (C,).
+      types: Type of each tag, as a number from 1, shape (C,). The tag `O` has the number 0.
     """
 
     prefixes: Int32[np.ndarray, " C"]
@@ -39,7 +40,8 @@ class SpanTags(NamedTuple):
 def parse_tags(tags: Sequence[str]) -> SpanTags | None:
     """Return the prefixes and types of tags, or None if the tags mark no spans.
 
-    Tags mark spans if each of them is `O`, or a type after `B-`, `I-`, `E-` or `S-`.
+    Tags mark spans if every tag is `O` or starts with `B-`, `I-`, `E-` or `S-`, and at least one
+    tag is not `O`.
     """
     found = [re.fullmatch(r"O|([BIES])-(.+)", tag) for tag in tags]
     if not all(found) or set(tags) <= {OUTSIDE}:
@@ -84,8 +86,8 @@ def _find_spans(
     """Find the spans that tags mark.
 
     Returns:
-      Three arrays: True for the first word of each span; the position after the last word of the
-      span that a word is in; and the number of the type of each word.
+      Three arrays with one value for each word: True if the word is the first word of a span; the
+      position after the last word of its span; and the number of its type.
     """
     outside, begin, _, end, single = range(len(PREFIXES))
     prefixes = jnp.where(valid, jnp.asarray(tags.prefixes)[indices], outside)

@@ -76,8 +76,8 @@ class TaggingConfig(MethodsConfig):
 class Tagging(TokenTask, PredictingTask):
     """Assign a tag to each word of a sentence.
 
-    The accuracy is the mean over all words. If the tags mark spans, the metrics also include
-    precision, recall and F1 over all spans of a split, by the rules of conlleval.
+    The accuracy is the mean over all words. If the tags mark spans, such as `B-PER` and `I-PER`,
+    the metrics also include precision, recall and F1 over all spans of a split (see `spans`).
     """
 
     config_class = TaggingConfig
@@ -123,10 +123,10 @@ class Tagging(TokenTask, PredictingTask):
         return found
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
-        """Return the metrics of the most frequent tag of each word in the training set.
+        """Return the metrics of predicting the most frequent tag of each word in the training set.
 
-        An unknown word, and a word that no training sentence contains, has the most frequent tag of
-        all words.
+        All words outside the vocabulary share one token. If a token does not occur in the training
+        set, the most frequent tag of all words is predicted.
         """
         words, tags = (train_table.columns[name].values for name in (COLUMN, "tags"))
         counts = np.zeros((self.tokenizer.get_vocab_size(), len(self.labels)), np.int64)
@@ -150,7 +150,7 @@ class Tagging(TokenTask, PredictingTask):
     def _count(
         self, true: Int[Array, "B T"], predicted: Int[Array, "B T"], valid: Bool[Array, "B T"]
     ) -> dict[str, Array]:
-        """Return the number of words, of right tags and, if the tags mark spans, of spans.
+        """Count the words and the correct tags. If the tags mark spans, also count the spans.
 
         `valid` is True for the words to count, and False for padding.
         """
@@ -212,12 +212,15 @@ class Tagging(TokenTask, PredictingTask):
 def encode_words(
     texts: Sequence[str], tokenizer: Tokenizer, width: int
 ) -> dict[str, Ragged | Nested]:
-    """Return two columns: the token id of every word, and the bytes of every word, each plus 1.
+    """Return a dict with the columns `words` and `spelling`.
+
+    The column `words` contains the token id of every word. The column `spelling` contains the bytes
+    of every word, each plus 1.
 
     Args:
-      texts: Sentences, whose words are separated by single spaces.
+      texts: Sentences. Words must be separated by single spaces.
       tokenizer: Tokenizer with one token for each word.
-      width: Largest number of bytes of a word. The rest is cut.
+      width: Largest number of bytes of a word. Further bytes are cut.
     """
     words = [text.split(" ") if text else [] for text in texts]
     tokens = encode(tokenizer, texts)
@@ -235,7 +238,7 @@ def encode_words(
 def describe_words(
     config: TaggingData, tables: Mapping[str, Table], labels: Sequence[str]
 ) -> list[str]:
-    """Return messages about the words, the tags and the long words of all splits."""
+    """Return messages about the words and tags of all splits, and about spellings that are cut."""
     counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in tables.items())
     spans = parse_tags(labels)
     kind = "" if spans is None else f", which mark spans of {spans.types.max()} types"

@@ -40,10 +40,11 @@ class PartAttention(NamedTuple):
     Attributes:
       maps: Attention weights, shape (L, N, T, S) for L layers of N heads.
       tokens: The S key tokens.
-      query_tokens: The T query tokens. None means `tokens`.
-      variants: Attention variant of each layer. None means dot-product attention.
-      segments: For a pair of texts, the text that each token belongs to, 0 or 1.
-      axis_names: Names of the queries and of the keys.
+      query_tokens: The T query tokens; None if they are the same as `tokens`.
+      variants: Attention variant of each layer; None for dot-product attention.
+      segments: For a pair of texts, the index of the text that each token belongs to, 0 or 1. None
+        if there is no pair.
+      axis_names: Axis labels for the queries and for the keys.
     """
 
     maps: np.ndarray
@@ -55,13 +56,18 @@ class PartAttention(NamedTuple):
 
 
 def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, PartAttention]:
-    """Return the attention maps of a trained model on texts, by part of the model.
+    """Compute the attention maps of a trained model on texts.
 
     Args:
       loaded: Trained model.
-      texts: One text. For tasks on pairs, two texts. For a translator, a source sentence and
-        optionally its translation; without one, the model translates. For news recommendation, the
-        titles that a reader clicked, at least one.
+      texts: Input of the model. A translator reads a source sentence and optionally its
+        translation. If the translation is missing, the model translates the sentence. A news
+        recommender reads at least one title that a reader clicked. A pre-trained model reads one
+        text or a pair of texts. Other classifiers of pairs read two texts, and all other models
+        read one text.
+
+    Returns:
+      Dict from the name of a part of the model, e.g. "encoder", to its attention maps.
     """
     model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
     match model:
@@ -98,7 +104,7 @@ def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, Part
 def attend_with_encoder(
     encoder: PretrainedEncoder, tokenizer: Tokenizer, texts: Sequence[str], *, longest: int
 ) -> dict[str, PartAttention]:
-    """Return the attention maps of a pre-trained encoder on a text or a pair of texts.
+    """Return a dict with the attention maps of a pre-trained encoder, under the key "text".
 
     Args:
       encoder: BERT, RoBERTa or ALBERT encoder.
@@ -148,7 +154,8 @@ def _attend_in_two_levels(
 ) -> dict[str, PartAttention]:
     """Return the attention inside each text, and the attention between the texts.
 
-    `names` are the name of a text, and the name of the sequence of texts.
+    `names` are two nouns: one for a text, such as "sentence", and one for the sequence of all
+    texts, such as "document".
     """
     if not texts:
         raise ValueError("texts (--text) must contain at least one word; got none.")
@@ -161,7 +168,7 @@ def _attend_in_two_levels(
 
 
 def _attend_with_tagger(loaded: LoadedModel, text: str) -> PartAttention:
-    """Return the attention maps of a sentence, whose words are separated by white space."""
+    """Return the attention maps of a sentence. Its words must be separated by white space."""
     task, words = loaded.task, text.split()
     if not words:
         raise ValueError(f"texts (--text) must contain at least one word; got {text!r}.")
@@ -186,10 +193,10 @@ def _attend_with_language_model(
 def _attend_with_translator(
     model: Translator, tokenizer: Tokenizer, texts: Sequence[str]
 ) -> dict[str, PartAttention]:
-    """Return the attention of the encoder, of the decoder, and from the decoder to the source.
+    """Return the attention of the encoder and of the decoder, and the cross-attention.
 
-    The tokens of the decoder are its inputs, which begin with the end token. In the attention to
-    the source, a query is named by the token that the decoder predicts there.
+    In the attention of the decoder, the tokens are the inputs of the decoder, which begin with the
+    end token. In the cross-attention, the query tokens are the tokens that the decoder predicts.
     """
     _check_count(texts, (1, 2), "a translator")
     source = _encode(tokenizer, texts[0])
@@ -223,21 +230,21 @@ def _call(model: Any, *inputs: Any) -> Any:
 
 
 def _make_part(maps: jax.Array, tokens: list[str], layers: Sequence[Any]) -> PartAttention:
-    """Return the attention maps of layers, with the variants unless they are dot products."""
+    """Return the attention maps of layers, together with the attention variant of each layer."""
     modules: list[Any] = [layer.attention.variant for layer in layers]
     variants = None if None in modules else [module() for module in modules]
     return PartAttention(np.asarray(maps), tokens, variants=variants)
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
-    """Return the encoding of a text, or raise a ValueError if it has no tokens."""
+    """Return the encoding of a text, or raise a ValueError if the text has no tokens."""
     if not tokenizer.encode(text, add_special_tokens=False).ids:
         raise ValueError(f"texts (--text) must contain at least one token; got {text!r}.")
     return tokenizer.encode(text)
 
 
 def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
-    """Return the tokens as written in the texts. Special and unknown tokens have their own name."""
+    """Return each token as it is written in the text, or its name if it is special or unknown."""
     names = []
     for token, text, (start, end) in zip(
         encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True
@@ -248,7 +255,10 @@ def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
 
 
 def _name_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """Return the text of each token id. Parts of a character have the name of the token."""
+    """Return the text of each token id, or the name of the token if it has no text of its own.
+
+    A token has no text of its own if it is only a part of a character.
+    """
     names: list[str] = []
     before = ""
     for count, token in enumerate(ids, start=1):
@@ -261,7 +271,10 @@ def _name_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
 
 
 def _find_segments(encoding: Encoding) -> list[int]:
-    """Return the text, 0 or 1, of each token. A special token belongs to the text before it."""
+    """Return the index of the text that each token belongs to, 0 or 1.
+
+    A special token belongs to the text before it.
+    """
     segments, now = [], 0
     for text in encoding.sequence_ids:
         now = now if text is None else text
@@ -270,7 +283,7 @@ def _find_segments(encoding: Encoding) -> list[int]:
 
 
 def _check_count(texts: Sequence[str], counts: Sequence[int], reader: str) -> None:
-    """Raise a ValueError unless there are as many texts as a model reads."""
+    """Raise a ValueError if the number of texts is not in `counts`. `reader` names the model."""
     if len(texts) not in counts:
         expected = " or ".join(map(str, counts))
         raise ValueError(f"texts (--text) of {reader} must be {expected}; got {len(texts)}.")

@@ -1,4 +1,7 @@
-"""Perplexity of a language model on texts of other lengths than in training, by position."""
+"""Perplexity of a language model on examples that are longer or shorter than in training.
+
+The perplexity is measured over all tokens, and for each range of positions in an example.
+"""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -38,16 +41,16 @@ def measure_perplexity(
 ) -> dict[int, LengthResult]:
     """Measure the perplexity of the models of a run on examples of several lengths.
 
-    All texts of the split are joined and cut into examples of each length, as in training. All
-    lengths that divide the largest one predict the same tokens, with more or fewer tokens before
-    them.
+    For each length, all texts of the split are joined and cut into examples, as in training. If two
+    lengths divide the largest length, the same tokens are predicted at both lengths, with contexts
+    of different lengths.
 
     Args:
       path: Folder of a run on language modeling.
       lengths: Numbers of tokens of an example.
       split: Name of the split.
-      tokens: Number of predicted tokens. It is rounded down to a multiple of the largest length.
-        None predicts as many as the split has.
+      tokens: Largest number of predicted tokens; None for all tokens of the split. The number is
+        rounded down to a multiple of the largest length.
 
     Returns:
       Dict from each length to its result.
@@ -84,7 +87,7 @@ def measure_perplexity(
 
 
 def load_language_modeling(path: AnyPath) -> LanguageModeling:
-    """Return the task of a run on language modeling. Raise `RunError` for another task."""
+    """Return the task of a run. Raise `RunError` if the task is not language modeling."""
     task = load_task(path)
     if not isinstance(task, LanguageModeling):
         raise RunError(
@@ -117,9 +120,10 @@ class _PredictionByPosition(LanguageModeling):
 
 
 def resize(task: LanguageModeling, length: int) -> LanguageModeling:
-    """Return the task with examples of another length, and about as many tokens in a batch.
+    """Return a copy of the task with examples of another length.
 
-    The metrics of the returned task include those of ranges of positions.
+    The number of tokens in a batch stays about the same. The metrics of the returned task include
+    the perplexity of each range of positions.
     """
     data = task.config.data
     batch_size = max(1, data.batch_size * data.longest // length)

@@ -30,19 +30,19 @@ class TextTask(Task):
 
     Args:
       config: Options of the run, with exactly one entry in `methods`.
-      tokenizer: Converts texts to token ids.
+      tokenizer: Tokenizer that converts texts to token ids.
       labels: Names of the classes; empty for tasks without classes.
       data: Description of the data, as in data.json of a run.
-      constants: Arrays that the training loss needs in addition to the batch.
+      constants: Dict of arrays that the training loss needs in addition to the batch.
 
     Attributes:
-      config_class: Class of the config, whose attribute `task` is the name of the task.
+      config_class: Class of the config. Its attribute `task` is the name of the task.
       network: Class of the model.
-      inputs: Names of the columns that are the arguments of the model, in their order.
+      inputs: Names of the columns that are the positional arguments of the model, in order.
       fields: Names of the text fields of an example.
       sequences: Dict from the name of an encoder or decoder to the column of its input sequences.
-      embedding_path: Path of the embedding table among the model's parameters. It is empty if the
-        table cannot start with word vectors from a file.
+      embedding_path: Path of the embedding table among the model's parameters. Empty if the model
+        cannot use word vectors from a file.
     """
 
     config: Any
@@ -67,7 +67,7 @@ class TextTask(Task):
 
     @classmethod
     def prepare(cls, config: Any) -> PreparedData:
-        """Prepare the data of an experiment, which all its runs share."""
+        """Prepare the data that all runs of an experiment share."""
         dataset = open_dataset(config.data)
         tokenizer = cls.make_tokenizer(config.data, dataset)
         tables = {split: cls.read_table(config, dataset, split, tokenizer) for split in SPLITS}
@@ -96,7 +96,7 @@ class TextTask(Task):
 
     @classmethod
     def measure_lengths(cls, config: Any, tables: Mapping[str, Any]) -> TextLengths:
-        """Return the numbers of tokens of the texts."""
+        """Return the mean and the largest lengths of the texts."""
         lengths = {
             name: [table.lengths((column,)) for table in tables.values()]
             for name, column in cls.sequences.items()
@@ -112,7 +112,10 @@ class TextTask(Task):
 
     @classmethod
     def initial_parameters(cls, train_table: Any) -> dict[tuple[str | int, ...], np.ndarray]:
-        """Return the initial values of parameters that are computed from the training set."""
+        """Return a dict from parameter path to an initial value computed from the training set.
+
+        By default, the dict is empty.
+        """
         return {}
 
     @classmethod
@@ -137,8 +140,8 @@ class TextTask(Task):
     def model_arguments(self, setting: Setting) -> dict[str, Any]:
         """Return the arguments of `network`.
 
-        Hyperparameters in `setting` that are fields of `Sizes`, such as initial values of
-        parameters, replace the options of the config.
+        If a hyperparameter in `setting` is also a field of `Sizes`, such as `initial_weight`, it
+        replaces the option of the config.
         """
         config = self.config.model
         names = {field.name for field in dataclasses.fields(Sizes)}
@@ -174,7 +177,7 @@ class TextTask(Task):
         return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
 
     def select_columns(self, table: Any) -> Any:
-        """Return the training table with only the columns that this run needs."""
+        """Return the training table without the columns that this run does not need."""
         return table
 
 
@@ -183,7 +186,7 @@ class PredictingTask(TextTask):
 
     @abc.abstractmethod
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the input columns of the model, by name.
+        """Return a dict from name to input column of the model.
 
         Args:
           rows: Examples with the text fields named in `fields`.

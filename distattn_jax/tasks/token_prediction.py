@@ -1,4 +1,4 @@
-"""Shared bases of tasks that predict tags or tokens: loss, metrics and tokenizer of subwords."""
+"""Base classes of tasks that predict a tag or a token at every position of a text."""
 
 import contextlib
 import hashlib
@@ -43,8 +43,8 @@ class TokenTask(TextTask):
     """Task with one prediction for each token, such as the tag of a word or the next token.
 
     The loss of an example is the mean over its predictions, with label smoothing. The loss of a
-    batch and of a split is the mean over all predictions. `read_table` obeys --data.longest: no
-    example is truncated.
+    batch and of a split is the mean over all predictions. Batches never truncate an example, so
+    `read_table` must apply the option `longest`.
 
     Attributes:
       predicted: Name of the column that the model predicts.
@@ -54,7 +54,7 @@ class TokenTask(TextTask):
 
     @property
     def label_smoothing(self) -> float:
-        """Probability that is moved from the right class to all classes, in the loss."""
+        """Probability that the loss moves from the correct class to a uniform distribution."""
         return 0.0
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
@@ -67,7 +67,7 @@ class TokenTask(TextTask):
         return batch["weight"] * batch[f"{self.predicted}_length"]
 
     def find_counted(self, batch: Batch) -> Bool[Array, "B T"]:
-        """Return a mask of the predictions that metrics count. It is False for padding."""
+        """Return a mask that is True for predictions to count in metrics, and False for padding."""
         return length_mask(batch, self.predicted) & (batch["weight"] > 0)[:, None]
 
 
@@ -112,9 +112,9 @@ class TokenPrediction(TokenTask):
 def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size: int) -> Tokenizer:
     """Return a tokenizer of subwords that is trained on the training set of a data set.
 
-    The tokenizer is stored beside the prepared examples, in a folder that is named after the
-    content of the raw files. The name of the file is a hash of everything else that decides the
-    result. A missing or damaged file is written again.
+    The tokenizer is stored beside the prepared examples, in a folder whose name is a digest of the
+    raw files. The file name is a hash of everything else that the tokenizer depends on. If the file
+    is missing or damaged, the tokenizer is trained and stored again.
 
     Args:
       dataset: Builder of the data set.

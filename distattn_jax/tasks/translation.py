@@ -118,7 +118,7 @@ class TranslationConfig(MethodsConfig):
 class Translation(TokenPrediction):
     """Translate sentences: predict the tokens of the target, given the source.
 
-    Both languages have one vocabulary.
+    Both languages share one vocabulary.
     """
 
     config_class = TranslationConfig
@@ -154,7 +154,7 @@ class Translation(TokenPrediction):
     ) -> Table:
         """Return the examples of a split: the token ids of both sentences, each with [END].
 
-        Training pairs that are longer than `longest` on a side are left out.
+        A training pair is left out if one of its sentences has more than `longest` tokens.
         """
         languages = find_languages(config.data, dataset)
         rows = iterate_split(dataset, split)

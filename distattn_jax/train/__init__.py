@@ -1,6 +1,7 @@
 """Training system: options, state, step, loop, evaluation, checkpoints and runs on disk.
 
-It works for any task: a `Task` object supplies the model, the loss and the metrics.
+The training system works for any task: a `Task` object supplies the model, the loss and the
+metrics.
 """
 
 from distattn_jax.train.checkpoint import CheckpointError, Checkpoints

@@ -1,4 +1,4 @@
-"""Batches of a task's tables, and the placement of batches on the devices of a mesh."""
+"""Divide a table of examples into batches, and copy the batches to the devices of a mesh."""
 
 import concurrent.futures
 import contextlib
@@ -28,9 +28,9 @@ def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> 
       task: Task, with the config of the run.
       table: Examples.
       shuffle: True for a new random order in every epoch.
-      devices: Number of devices that share a batch. If batches are counted in tokens, padding rows
-        make the number of rows a multiple of it. The examples of a batch hence do not depend on the
-        mesh.
+      devices: Number of devices that share a batch. If the size of a batch is set in tokens,
+        padding rows are added to each batch, so that the devices can share the rows equally. The
+        choice of examples therefore does not depend on the number of devices.
     """
     config = task.config.data
     lengths = table.lengths(task.length_columns)
@@ -50,9 +50,10 @@ def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> 
 
 
 def stack_size(batches: Batches, bucket: int) -> int:
-    """Return how many batches of a bucket a stack holds.
+    """Return the number of batches in a stack, for the length `batches.buckets[bucket]`.
 
-    There are few different sizes, so that tables of different sizes share compiled programs.
+    There are only a few different results, so that tables of different sizes share compiled
+    programs.
     """
     rows = batches.table.take(np.full(1, PADDING_ROW), batches.buckets[bucket])
     batch_bytes = batches.array_sizes[bucket] * sum(column.nbytes for column in rows.values())
@@ -61,7 +62,7 @@ def stack_size(batches: Batches, bucket: int) -> int:
 
 
 def empty_stack(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> "Stacked":
-    """Return a stack of batches of one bucket, for compiling a program. All weights are 0."""
+    """Return a stack of batches of padding, for compiling the program of a length bucket."""
     after_last = Location(epoch=0, bucket=bucket, rank=batches.bucket_counts[bucket])
     stack = batches.stack(after_last, stack_size(batches, bucket))
     placed = sharding.place_batch(stack, mesh, task.layout, leading=1)
@@ -86,12 +87,12 @@ def describe_batches(task: Task, batches: Batches) -> str:
 
 
 class Stacked(NamedTuple):
-    """Consecutive batches of one padded length, on the devices.
+    """Stack of batches of the same padded length, on the devices, and the range of batches to use.
 
     Attributes:
-      stack: Columns of several batches; the leading axis of each array is the batch.
-      begin: Index in `stack` of the first batch.
-      end: Index in `stack` of the last batch plus 1.
+      stack: Columns of several batches. The leading axis of each array is the batch.
+      begin: Index of the first batch to use.
+      end: Index of the last batch to use, plus 1.
     """
 
     stack: Batch
@@ -126,7 +127,7 @@ class BatchLoader(contextlib.AbstractContextManager):
         self._stacks: dict[int, dict[Location, concurrent.futures.Future[Batch]]] = {}  # by bucket
 
     def take(self, limit: int) -> Stacked:
-        """Return the next batches: at most `limit`, at least 1, all of the same padded length."""
+        """Return the next 1 to `limit` batches, all of the same padded length."""
         location = self._batches.locate(self.position)
         size = self._sizes[location.bucket]
         begin = location.rank % size
@@ -139,7 +140,7 @@ class BatchLoader(contextlib.AbstractContextManager):
     def _get_stack(self, first: Location) -> Batch:
         """Return the stack that begins with the batch at `first`.
 
-        A thread prepares the stack after it.
+        Also start to prepare the next stack of the same length bucket in a thread.
         """
         ready = self._stacks.get(first.bucket, {})
         self._stacks[first.bucket] = stacks = {
@@ -150,7 +151,10 @@ class BatchLoader(contextlib.AbstractContextManager):
         return stacks[first].result()
 
     def _following_stack(self, first: Location) -> Location:
-        """Return the first batch of the stack after the stack that begins at `first`."""
+        """Return where the next stack of the same length bucket begins.
+
+        `first` is the first batch of the current stack.
+        """
         rank = first.rank + self._sizes[first.bucket]
         if rank < self._batches.bucket_counts[first.bucket]:
             return first._replace(rank=rank)

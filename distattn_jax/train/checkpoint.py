@@ -1,10 +1,12 @@
 """Save and restore checkpoints with Orbax, in the background, with a checksum for every array.
 
-A checkpoint counts as complete when its manifest is written, which lists the digest of every file.
-Older checkpoints are deleted only afterwards. A damaged file is found by its digest before Orbax
-reads it. The checksums of the arrays detect errors between a device and the disk. A checksum is
-computed on the devices, before an array is written and again after the array is read. It is a sum
-of integers, so it is equal on every mesh.
+A checkpoint is complete when its manifest is written. The manifest lists a digest of every file.
+Older checkpoints are deleted only when the new checkpoint is complete. Before Orbax reads a file,
+the digest of the file is checked.
+
+The checksums of the arrays detect errors between a device and the disk. A checksum is computed on
+the devices, before an array is written and again after the array is read. A checksum is a sum of
+integers, so it does not depend on the mesh.
 """
 
 import concurrent.futures
@@ -36,7 +38,7 @@ class CheckpointError(Exception):
 
 
 class Checkpoints(contextlib.AbstractContextManager):
-    """The checkpoints of one run.
+    """Save and restore the checkpoints of one run.
 
     Args:
       directory: Directory of the checkpoints. A checkpoint is a folder named after its step, with a
@@ -64,7 +66,7 @@ class Checkpoints(contextlib.AbstractContextManager):
           tree: Pytree of arrays to save.
 
         Raises:
-          CheckpointError: This checkpoint or the one before it cannot be written.
+          CheckpointError: This checkpoint or the previous checkpoint cannot be written.
         """
         self.wait()
         self._unusable.discard(step)
@@ -80,8 +82,8 @@ class Checkpoints(contextlib.AbstractContextManager):
     def _complete(self, step: int, written: Any) -> None:
         """Wait until Orbax has written a checkpoint, write its manifest, delete older checkpoints.
 
-        The method `result` of the response of Orbax also ends a thread and an event loop of
-        Orbax. Without this call, every checkpoint would leave them behind.
+        `written` is the response of Orbax. Its method `result` must be called for every checkpoint,
+        because the call also ends a thread and an event loop of Orbax.
         """
         written.result()
         if jax.process_index() == 0:
@@ -89,9 +91,10 @@ class Checkpoints(contextlib.AbstractContextManager):
             self._delete_others(step)
 
     def _delete_others(self, newest: int) -> None:
-        """Delete all but the newest usable checkpoints, and what killed processes left.
+        """Delete unusable and old checkpoints, and the incomplete files of killed processes.
 
-        What cannot be deleted now, e.g. because it is being read, is deleted at the next save.
+        The newest usable checkpoints are kept. If a file cannot be deleted now, e.g. because
+        another process reads it, the next save tries again.
         """
         usable = [step for step in self._list_steps() if step not in self._unusable]
         steps = [step for step in usable if step <= newest][: self._keep]
@@ -116,15 +119,15 @@ class Checkpoints(contextlib.AbstractContextManager):
     def restore(self, like: Any) -> tuple[int, Any] | None:
         """Read the newest checkpoint that is not damaged.
 
-        If a checkpoint is skipped, a message on standard error names the file that is damaged and
-        the checkpoint that is used instead.
+        If a newer checkpoint is damaged, a message on standard error says what is wrong with it and
+        which checkpoint is used instead.
 
         Args:
           like: Pytree of `jax.ShapeDtypeStruct`: shapes, dtypes and shardings of the arrays. The
             mesh may differ from the mesh used for saving.
 
         Returns:
-          The step and the pytree of arrays. If the directory has no checkpoint, the result is None.
+          The step and the pytree of arrays; None if the directory has no checkpoint.
 
         Raises:
           CheckpointError: There are checkpoints, but none of them can be read.
@@ -155,7 +158,7 @@ class Checkpoints(contextlib.AbstractContextManager):
           The step and the pytree of arrays of each checkpoint.
 
         Raises:
-          CheckpointError: There are fewer checkpoints, or one of them is damaged.
+          CheckpointError: There are fewer than `count` checkpoints, or one of them is damaged.
         """
         steps = call_in_first_process(self._list_steps)
         if len(steps) < count:
@@ -172,9 +175,10 @@ class Checkpoints(contextlib.AbstractContextManager):
                 ) from None
 
     def _list_steps(self) -> list[int]:
-        """List the steps of all checkpoints, damaged ones too, newest first.
+        """Return the steps of all complete checkpoints, the newest first.
 
-        A checkpoint is left out if a process was killed while it wrote the checkpoint.
+        The list includes damaged checkpoints. It does not include a checkpoint whose writing was
+        not finished, e.g. because the process was killed.
         """
         if not self.directory.exists():
             return []
@@ -183,7 +187,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         return [step for step in steps if not manifest.is_incomplete(self.directory / str(step))]
 
     def _read(self, step: int, like: Any) -> Any:
-        """Return the arrays of one step, after a check of the files and of the checksums."""
+        """Read the checkpoint of one step, check its files and checksums, and return its arrays."""
         path = self.directory / str(step)
         damage = call_in_first_process(lambda: manifest.find_damage(path))
         if damage is not None:
@@ -224,7 +228,10 @@ class Checkpoints(contextlib.AbstractContextManager):
 
     @contextlib.contextmanager
     def _explain_failure(self, step: int) -> Iterator[None]:
-        """Turn an error about a checkpoint that cannot be written into a `CheckpointError`."""
+        """Convert any error in the `with` block into a `CheckpointError`.
+
+        The message says that the checkpoint of `step` cannot be written, and why.
+        """
         try:
             yield
         except Exception as error:
@@ -257,9 +264,10 @@ class _UnusableError(Exception):
 
 
 class _OrbaxFilter(logging.Filter):
-    """Filter that drops the messages of Orbax.
+    """Filter that drops the log messages of Orbax.
 
-    Orbax logs an error of a save several times, with hundreds of lines, and raises it as well.
+    If saving fails, Orbax raises an error. Orbax also logs this error several times, with hundreds
+    of lines.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -267,17 +275,20 @@ class _OrbaxFilter(logging.Filter):
 
 
 def _describe(error: BaseException) -> str:
-    """Return the message of an error in one line, without the name of a temporary file."""
+    """Return the message of an error as one line of at most 300 characters.
+
+    If the disk is full, the result says only this, without the name of a temporary file.
+    """
     if "No space left on device" in str(error):
         return "no space is left on the disk"
     return " ".join((str(error) or type(error).__name__).split())[:300]
 
 
 def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
-    """Return one checksum per array: the sum over its elements i of bitsᵢ · (2i + 1) modulo 2³².
+    """Return one checksum for each array of a pytree: Σᵢ bitsᵢ · (2i + 1) modulo 2³².
 
-    The factors 2i + 1 are odd, so a change of one element always changes the checksum (for elements
-    of at most 32 bits).
+    bitsᵢ is the bit pattern of element i as an unsigned integer. The factors 2i + 1 are odd, so a
+    change of a single element always changes the checksum, if elements have at most 32 bits.
     """
     return jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
 

@@ -1,8 +1,9 @@
 """Options of the training loop. Every task extends `Config` with options of its own.
 
 A recipe is an instance of a task's config. Every field can be set on the command line by its dotted
-name. Fields declared with `grid=True` accept several values. One model is trained for each
-combination of these values and each seed. All models are trained side by side in one program.
+name, such as `--optimizer.learning-rate`. Fields declared with `grid=True` accept several values.
+One model is trained for each combination of these values and each seed. All models of a run are
+trained side by side in one program.
 """
 
 import dataclasses
@@ -38,9 +39,9 @@ class DataConfig(Options):
 
     @property
     def batch_tokens(self) -> int:
-        """Number of tokens in a batch; 0 for batches of `batch_size` examples.
+        """Largest number of tokens in a batch; 0 if every batch has `batch_size` examples.
 
-        A task whose batches are counted in tokens replaces this property by an option.
+        A task that sets the size of a batch in tokens overrides this property by an option.
         """
         return 0
 
@@ -190,19 +191,19 @@ class Config(Options):
 
     @property
     def method(self) -> str:
-        """Name of the attention variant or guide of this run: the only entry of `methods`.
+        """The only entry of `methods`: the name of the attention variant or guide of this run.
 
         Raises:
-          ValueError: The config has several methods.
+          ValueError: `methods` has several entries.
         """
         (method,) = self.methods
         return method
 
     def for_method(self: ConfigType, method: str) -> ConfigType:
-        """Return the config of the run of `method`, which is an attention variant or a guide.
+        """Return the config of the run that trains one method (attention variant or guide).
 
-        Options that the method does not use are reset to their default values, so that the
-        hyperparameter grid has a single value of each of these options.
+        Options that the method does not use are reset to their default values. The hyperparameter
+        grid therefore contains one value for each of these options.
         """
         unread = {
             name: field.default

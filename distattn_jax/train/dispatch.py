@@ -1,7 +1,7 @@
-"""Number of steps in one call of a compiled program.
+"""Choose how many training or evaluation steps one call of a compiled program takes.
 
-A call takes time on the host, while the device may be idle. Several short steps therefore share a
-call. A call of many long steps would delay the progress display and the response to signals.
+Each call costs time on the host, while the device may be idle. Several short steps therefore share
+a call. A call of many long steps would delay the progress display and the response to signals.
 """
 
 import time
@@ -19,14 +19,14 @@ CALL_SECONDS = 0.25  # time of a call of several steps, by the time of a call of
 class DispatchLimit:
     """Largest number of steps in one call of a program.
 
-    Unless the number is given, the first calls take one step each and are timed. Afterwards, a call
-    may take as many steps as fit into `CALL_SECONDS`.
+    If the number is not given, the first calls take one step each and are timed. Later calls take
+    at most as many steps as fit into `CALL_SECONDS`.
 
     Args:
-      steps: Largest number of steps; 0 chooses it by the time of a step.
+      steps: Largest number of steps; 0 to choose the number from the measured time of a step.
 
     Attributes:
-      steps: Largest number of steps of the next call.
+      steps: Largest number of steps in the next call.
     """
 
     def __init__(self, steps: int = 0):
@@ -46,7 +46,7 @@ class DispatchLimit:
         return result
 
     def _choose_steps(self, step_seconds: float) -> int:
-        """Return the largest number of steps in a call. It is the same in all processes."""
+        """Return the largest number of steps in a call, the same number in all processes."""
         if jax.process_count() > 1:
             step_seconds = float(multihost_utils.broadcast_one_to_all(np.float32(step_seconds)))
         return max(int(CALL_SECONDS / step_seconds), 1)

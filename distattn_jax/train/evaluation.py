@@ -21,13 +21,16 @@ from distattn_jax.train.task import Task
 
 
 def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.ndarray]:
-    """Return the metrics of every model of a run on a whole table, each of shape (members,).
+    """Evaluate every model of a run on a whole table.
 
     Args:
       task: Model and metrics, with the config of the run.
       params: Parameters of all models of the run, with a leading axis over models.
       table: Examples.
       mesh: Devices.
+
+    Returns:
+      A dict from metric name to an array of shape (members,), with one value per model.
     """
     batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
     stop = batches.batches_per_epoch
@@ -65,7 +68,7 @@ def _count_steps(task: Task, mesh: Mesh) -> jax.stages.Wrapped:
 
 
 def _empty_counts(task: Task, params: Any, batches: Batches, mesh: Mesh) -> Counts:
-    """Return counts of all models that are 0, on the devices."""
+    """Return counts that are 0 for all models, on the devices."""
     # The columns of the batches that the program receives, so that the step is not traced again.
     batch = {name: column for name, column in batches[0].items() if name != "index"}
     shapes = jax.eval_shape(make_count_step(task, group=_group_size(task)), params, batch)

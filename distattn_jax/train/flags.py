@@ -1,4 +1,4 @@
-"""Command-line flags of options: their spelling, and suggestions for unknown ones."""
+"""Command-line flags of options: spelling, and suggestions for unknown flags."""
 
 import difflib
 import re
@@ -39,7 +39,7 @@ OPTION_OF = {other: name for name, others in OTHER_NAMES.items() for other in ot
 
 
 def make_flag(name: str) -> str:
-    """Return the command-line flag of an option, e.g. `--data.batch-size`."""
+    """Return the command-line flag of an option, e.g. `--data.batch-size` for `data.batch_size`."""
     return "--" + name.replace("_", "-")
 
 
@@ -52,7 +52,9 @@ def use_dashes(argument: str) -> str:
 
 
 def write_flags(message: str, names: Collection[str]) -> str:
-    """Write the options in an error message as flags: its first word, and all dotted names.
+    """Replace the names of options in an error message by command-line flags.
+
+    A name without a dot is replaced only if it is the first word of the message.
 
     Args:
       message: Error message that names options by their dotted names.
@@ -68,13 +70,17 @@ def write_flags(message: str, names: Collection[str]) -> str:
 
 
 def suggest_option(name: str, known_names: Collection[str]) -> str:
-    """Return the end of an error message about an unknown option, which suggests a known one.
+    """Return the end of an error message about an unknown option, which suggests a known option.
 
-    The suggestion is the option whose last part equals the last part of `name`, or is what other
-    programs mean by it, or is spelled almost alike.
+    Only the parts after the last dot are compared. The suggestion is the first match in this list:
+
+    - an option with the same last part
+    - the option for which other programs use this name (see `OTHER_NAMES`)
+    - an option with a similar spelling
+    - `--help`
 
     Args:
-      name: Dotted name, possibly without its group.
+      name: Unknown name, with or without its group.
       known_names: Dotted names of all options.
     """
     last = _last_part(name)

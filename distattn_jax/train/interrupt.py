@@ -15,17 +15,18 @@ LEAVING = b"\nLeft at once. The same command resumes from the newest checkpoint.
 
 @contextlib.contextmanager
 def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
-    """Yield a function of the number of its call that returns the signal to stop, or None.
+    """Yield a function that returns the signal to stop, SIGTERM or SIGINT (Ctrl-C), or None.
 
-    The signals are SIGTERM and SIGINT (Ctrl-C). A second Ctrl-C ends the process at once.
+    Call the yielded function after every few steps. Its argument is the number of the call: 0, 1,
+    2, ... A second Ctrl-C ends the process at once.
 
     If there are several processes, a signal to any process stops all processes at the same call.
-    JAX's preemption service chooses this call. It reacts to SIGTERM, so SIGINT is passed on to it
-    as SIGTERM.
+    JAX's preemption service chooses this call. The service reacts only to SIGTERM, so SIGINT is
+    passed on as SIGTERM.
 
     The previous signal handlers are restored on exit. Python handles signals only in the main
-    thread, so in any other thread the function always returns None. SIGINT is ignored if the
-    process was started that way, as shells do with jobs in the background.
+    thread, so in any other thread the function always returns None. If SIGINT was ignored when the
+    process started, SIGINT stays ignored. Shells start background jobs in this way.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda call: None
@@ -44,7 +45,7 @@ def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
 
 
 def _receive(number: signal.Signals, received: list[signal.Signals], several: bool) -> None:
-    """Record a signal, and tell the user what a Ctrl-C does.
+    """Add a signal to `received`. After a Ctrl-C, print what happens next.
 
     `several` is True if the run has several processes.
     """
@@ -62,10 +63,11 @@ def _receive(number: signal.Signals, received: list[signal.Signals], several: bo
 def _forward_signals(
     watched: set[signal.Signals], receive: Callable[[signal.Signals], None]
 ) -> Iterator[None]:
-    """Call a function in a thread for every signal that arrives.
+    """Call `receive` in a thread for every watched signal that arrives.
 
     A signal handler of Python runs in the main thread, and only after the current call into XLA. A
-    long step would delay it. The thread reads the signals from a pipe, which Python writes at once.
+    long step would delay the handler. Python also writes the number of each signal to a pipe at
+    once. The thread reads this pipe.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

@@ -1,8 +1,8 @@
 """Log the metrics of a run to a file of JSON lines and to TensorBoard.
 
 A run trains several models side by side. Each line contains the step and, for each metric, a list
-with one number per model. Metrics that depend on the machine, such as steps per second, are left
-out. A resumed run therefore writes the same file as an uninterrupted run.
+with one number per model. Metrics that depend on the machine, such as steps per second, are not
+logged. A resumed run therefore writes the same file as an uninterrupted run.
 """
 
 import json
@@ -47,7 +47,7 @@ class Journal:
 
         Args:
           step: Number of training steps completed.
-          metrics: Metrics by name, each of shape (members,), with one value per model.
+          metrics: Dict from metric name to an array of shape (members,), one value per model.
         """
         values = {name: [float(x) for x in array] for name, array in metrics.items()}
         text = _format({"step": step, **values})
@@ -69,7 +69,7 @@ class Journal:
     def flush(self) -> None:
         """Write all lines and events that are still in memory.
 
-        Nothing can be appended to a file in a cloud bucket, so the whole file is written again.
+        In a cloud bucket, the whole file is written again, because lines cannot be appended.
         """
         if not self._local:
             write_atomically(self._path, "".join(self._lines))

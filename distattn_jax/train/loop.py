@@ -1,9 +1,9 @@
 """Training loop: trains all models of a run side by side, and resumes from checkpoints.
 
-One call of the compiled program takes several steps, if steps are short. A call ends where the host
-has work: at logging, validation and checkpoints. Metrics are summed on the device over a window of
-steps, and a thread writes the sums while the device computes the next window. The host waits at
-validations and checkpoints, and about twice a second to show how many steps are done.
+If steps are short, one call of the compiled program takes several steps. A call never goes beyond
+the next logging, validation or checkpoint. The device sums the metrics of the steps between two log
+lines. A thread writes these sums while the device computes the next steps. The host waits for the
+device at validations and checkpoints, and about twice a second to show how many steps are done.
 """
 
 import itertools
@@ -47,7 +47,7 @@ class Terminated(Exception):  # noqa: N818  not an error: the run was asked to s
     """Raised after SIGTERM or Ctrl-C, when the run has saved a checkpoint.
 
     Args:
-      message: Step of the checkpoint.
+      message: Message that names the step of the checkpoint.
       number: Signal that was received.
     """
 
@@ -65,9 +65,10 @@ class Trainer:
       task: Model, loss and metrics, with the config of the run.
       tables: Examples of the splits "train", "validation" and "test".
       mesh: Devices.
-      initial_parameters: Initial values of the parameters that are not random, by parameter path.
-      steps: Number of training steps. If None, it is `config.steps`, or it is computed from
-        `config.epochs`.
+      initial_parameters: Dict from parameter path to initial value, for parameters that do not
+        start from random values.
+      steps: Number of training steps. If None, `config.steps` is used. If `config.steps` is 0, the
+        number is computed from `config.epochs`.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Trainer:
         """Compile all programs of the run in parallel, instead of each at its first call.
 
         Args:
-          evaluation: False to compile only the programs of training steps.
+          evaluation: If False, compile only the programs of training steps.
         """
         pool = ThreadPoolExecutor()
         try:
@@ -135,7 +136,7 @@ class Trainer:
     def fit(
         self, run: Run, after_call: Callable[[int, TrainState], None] | None = None
     ) -> Training:
-        """Train until the last step. Training resumes from the newest checkpoint if one exists.
+        """Train until the last step. If a checkpoint exists, resume from the newest one.
 
         Args:
           run: Folder of the run.
@@ -144,7 +145,7 @@ class Trainer:
             next call donates the state, so the callback must copy arrays that it stores.
 
         Raises:
-          CheckpointError: No checkpoint of the run can be read, or one cannot be written.
+          CheckpointError: Checkpoints exist but none can be read, or one cannot be written.
           NonFiniteError: A loss or a gradient was not finite.
           RunError: Another process is training this run.
           Terminated: SIGTERM or Ctrl-C arrived; a checkpoint was saved.
@@ -205,13 +206,13 @@ class Trainer:
         return BatchLoader(self.batches, self.mesh, self.task.layout, start=start, stop=self.steps)
 
     def _is_due(self, every: int, step: int) -> bool:
-        """Return True after every `every` steps and after the last step."""
+        """Return True if `step` is a multiple of `every`, or the last step of the run."""
         return step % every == 0 or step == self.steps
 
     def _next_stop(self, step: int, start: int) -> int:
         """Return the next step after which the host logs, validates, saves, profiles or ends.
 
-        `start` steps were done before this process resumed the run.
+        `start` is the number of steps done before this process resumed the run.
         """
         intervals = (self.config.output.log_every, self.evaluate_every, self.save_every)
         stops = [step - step % every + every for every in intervals]
@@ -276,8 +277,8 @@ class Trainer:
     def step_bytes(self) -> int | None:
         """Return the compiler's estimate of the device memory of a training step, in bytes.
 
-        The step updates all models on a batch of the largest padded length. The result is None if
-        the compiler reports no estimate.
+        The estimate is for a step of all models on a batch of the largest padded length. The result
+        is None if the compiler reports no estimate.
         """
         used = self._lower_steps(len(self.batches.buckets) - 1).compile().memory_analysis()
         if used is None:
@@ -295,7 +296,10 @@ class Trainer:
         return ("validation", "test") if self.config.output.test else ("validation",)
 
     def _lower_programs(self, evaluation: bool) -> Iterator[Any]:
-        """Yield the programs of the run, lowered for the devices and not yet compiled."""
+        """Yield the programs of the run, lowered for the devices and not yet compiled.
+
+        If `evaluation` is False, yield only the programs of training steps.
+        """
         for bucket in range(len(self.batches.buckets)):
             yield self._lower_steps(bucket)
         for split in self._splits if evaluation else ():
@@ -311,8 +315,8 @@ class Trainer:
     def _profile(self, run: Run, done: int, total: int, state: TrainState) -> None:
         """Start or stop the profile of the run, if it is due.
 
-        `done` is the number of steps since this process started, and `total` its value
-        after the last step of the run.
+        `done` is the number of steps that this process has done so far. `total` is the number of
+        steps that this process will have done at the end of the run.
         """
         if not self.config.output.profile:
             return

@@ -1,7 +1,7 @@
 """Losses per example, and the weighted sum of several losses.
 
-Every loss is a pure function that returns one number per example, or one per token. The training
-step averages the losses of the examples over a batch.
+Every loss is a pure function that returns one number per example or per token. The training step
+computes the weighted mean over the examples of a batch.
 """
 
 import functools
@@ -35,7 +35,7 @@ class ComposedLoss(NamedTuple):
 
     Attributes:
       total: Weighted sum of the terms, shape (B,).
-      terms: Terms by name, before weighting, each of shape (B,).
+      terms: Dict from the name of a term to its unweighted values, shape (B,).
     """
 
     total: Float[Array, " B"]
@@ -49,12 +49,12 @@ def compose(
 
     Args:
       task_loss: Loss of the task itself, with weight 1.
-      weighted_losses: Auxiliary losses and their weights, by name.
+      weighted_losses: Dict from name to auxiliary loss and weight.
 
     Returns:
-      A function of the model's outputs and a batch. It returns the total of every example and the
-      unweighted terms `loss/task` and `loss/<name>`. It raises AssertionError if an auxiliary loss
-      does not have the shape of the task loss.
+      A function of the model's outputs and a batch. It returns the total loss of every example and
+      the unweighted terms `loss/task` and `loss/<name>`. It raises AssertionError if the shapes of
+      an auxiliary loss and the task loss differ.
     """
 
     def composed_loss(outputs: Any, batch: dict[str, Array]) -> ComposedLoss:
@@ -77,18 +77,23 @@ def compose(
 def weighted_sum(values: Float[Array, " B"], weights: Float[Array, " B"]) -> Float[Array, ""]:
     """Return Σ weight · value over the examples of a batch.
 
-    Examples of weight 0, such as padding, contribute 0 even where their value is NaN.
+    Examples of weight 0, such as padding, contribute 0 even if their value is NaN.
     """
     return jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0), 0).sum()
 
 
 def length_mask(batch: Mapping[str, Array], name: str) -> Bool[Array, "B T"]:
-    """Return a mask that is True for the elements of a column of sequences, False for padding."""
+    """Return a mask that is True for the elements of the sequences and False for padding.
+
+    Args:
+      batch: Columns of a batch.
+      name: Name of a column of sequences. The column `<name>_length` contains their lengths.
+    """
     return jnp.arange(batch[name].shape[1])[None, :] < batch[f"{name}_length"][:, None]
 
 
 def masked_mean(values: Float[Array, "B T"], mask: Bool[Array, "B T"]) -> Float[Array, " B"]:
-    """Return the mean of each row over the values where `mask` is True, or 0 if there are none."""
+    """Return the mean of each row over the values where `mask` is True; 0 if there are none."""
     return jnp.where(mask, values, 0).sum(axis=-1) / jnp.maximum(mask.sum(axis=-1), 1)
 
 
@@ -97,17 +102,19 @@ def token_cross_entropy(
 ) -> Float[Array, "B T"]:
     """Return the cross-entropy of each token, with label smoothing (Szegedy et al. 2016).
 
-    The target distribution is 1 - smoothing for the label, plus smoothing / V for every token:
+    Every token of the vocabulary has the target probability smoothing / V. The label has an
+    additional probability of 1 - smoothing:
 
         loss = logsumexp(z) - (1 - smoothing) z[label] - smoothing mean(z)
 
-    The derivative is computed from the logits z. Neither direction stores another array of shape
-    (B, T, V), except for the gradient of the logits itself.
+    The backward pass recomputes the softmax from the logits z. The only new array of shape (B, T,
+    V) in memory is the gradient of the logits.
 
     Args:
       logits: Logits of every token, z in the equation.
-      labels: Index of the right token.
-      smoothing: Probability that is moved from the label to a uniform distribution.
+      labels: Index of the correct token.
+      smoothing: Probability that is moved from the label to a uniform distribution over the
+        vocabulary.
     """
     return _token_cross_entropy(logits, labels, smoothing)
 

@@ -1,8 +1,9 @@
-"""Manifest of a checkpoint: a JSON file beside its folder, with the digest of every file in it.
+"""Manifest of a checkpoint: a JSON file beside the folder, with digests of all files in the folder.
 
-The manifest is written twice. Before a checkpoint is saved, it says that the checkpoint is not
-complete. After all files are written, it lists them. A manifest that is missing is therefore
-damage, and a manifest that says "not complete" is the trace of a process that was killed.
+The manifest is written twice: before a checkpoint is saved and after all its files are written. The
+first manifest says that the checkpoint is not complete. The second manifest lists the files and
+their digests. If the manifest is missing, the checkpoint is damaged. If the manifest still says
+"not complete", saving was interrupted, e.g. because the process was killed.
 """
 
 import hashlib
@@ -43,7 +44,7 @@ def is_incomplete(checkpoint: epath.Path) -> bool:
 
 
 def find_damage(checkpoint: epath.Path) -> str | None:
-    """Return a sentence about the first file that is missing or changed; None if all are intact."""
+    """Return a message about the first file that is missing or damaged; None if all are intact."""
     path = manifest_path(checkpoint)
     try:
         files = _read(checkpoint)
@@ -66,7 +67,7 @@ def _write(checkpoint: epath.Path, files: dict[str, str] | None) -> None:
 
 
 def _read(checkpoint: epath.Path) -> dict[str, str] | None:
-    """Return the digests of the files by name, or None if the checkpoint is not complete."""
+    """Return a dict from file name to digest; None if the checkpoint is not complete."""
     text = manifest_path(checkpoint).read_text()
     content = json.loads(text)
     if not isinstance(content, dict) or text != _format(

@@ -54,11 +54,12 @@ def list_members(config: Config) -> list[Member]:
 
 
 def apply_setting(config: ConfigType, setting: Mapping[str, float]) -> ConfigType:
-    """Return the config with the hyperparameters in `setting` fixed to the given values.
+    """Return a copy of the config with the hyperparameter values of `setting`.
 
     Args:
       config: Config to copy.
-      setting: Values by short option name, e.g. `learning_rate`. Other options stay unchanged.
+      setting: Dict from short option name, e.g. `learning_rate`, to value. Other options stay
+        unchanged.
     """
     axes = list_grid_axes(config)
     return replace_options(config, {axes[axis]: (value,) for axis, value in setting.items()})
@@ -88,8 +89,8 @@ def placeholder_setting(config: Config) -> Setting:
 def group_size(count: int, limit: int) -> int:
     """Return how many models to compute at a time, so that all groups have the same size.
 
-    The result is the largest divisor of `count` that is at most `limit`. The result is 0 if all
-    models can be computed at once.
+    The result is the largest divisor of `count` that is at most `limit`. If all models can be
+    computed at once, the result is 0.
 
     Args:
       count: Number of models.

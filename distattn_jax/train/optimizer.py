@@ -23,12 +23,13 @@ Schedule = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
 def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
-    """Return a function from the step to the fraction of the peak learning rate.
+    """Return a function from the step to the learning rate, as a fraction of its peak.
 
-    The fraction rises during warm-up and then follows the schedule.
+    The fraction rises to 1 during warm-up. Afterwards, it follows the schedule of the config:
 
-    The schedules `linear` and `cosine` fall to 0 at step `steps`. The schedule
-    `inverse_square_root` is √(warmup / step), or √(1 / (step + 1)) if there is no warm-up.
+    - constant: 1
+    - linear, cosine: decay to 0 at step `steps`
+    - inverse_square_root: √(warmup / step); without warm-up √(1 / (step + 1))
     """
     warmup = config.warmup_steps
     remaining = max(steps - warmup, 1)
@@ -51,7 +52,7 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
-    """Return the optax chain without the learning rate: clipping, Adam, weight decay."""
+    """Return the Optax chain of clipping, Adam and weight decay, without the learning rate."""
     parts = []
     if config.clip_norm:
         parts.append(optax.clip_by_global_norm(config.clip_norm))
@@ -64,10 +65,10 @@ def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:
 def scale_by_learning_rate(
     direction: Any, task: Task, setting: Setting, schedule_value: Float[Array, ""]
 ) -> Any:
-    """Return the updates of one model's parameters.
+    """Multiply the output of the Optax chain by minus the learning rate, for one model.
 
     Args:
-      direction: Output of the optax chain, shaped like the parameters.
+      direction: Output of the Optax chain, shaped like the parameters.
       task: Task that supplies the learning-rate multiplier of each parameter.
       setting: Hyperparameters of the model, which include its learning rate.
       schedule_value: Fraction of the peak learning rate at this step.

@@ -1,10 +1,10 @@
-"""Options as frozen dataclasses: command-line flags, JSON and comparison.
+"""Options as frozen dataclasses: declaration, command-line flags, conversion to JSON, comparison.
 
 Every option is a dataclass field made by `option`. Nested dataclasses form groups, so that a field
 has a dotted name such as `optimizer.learning_rate`. The metadata of a field contains
 
 - `grid`: True if the values of the option form an axis of the hyperparameter grid;
-- `changes_result`: False for options that only affect where or how a run is computed and stored;
+- `changes_result`: False if the option cannot change the result of a run, e.g. an output folder;
 - `methods`: names of the methods (attention variants or guides) that use the option, or None if all
   methods use it;
 - `minimum`, `maximum`: smallest and largest allowed value, or None.
@@ -43,8 +43,8 @@ def option(
       choices: Allowed values; empty to allow any value.
       grid: True if several values form an axis of the hyperparameter grid.
       changes_result: False if the option cannot change the result of a run.
-      methods: Names of the methods (attention variants or guides) that use this option. None
-        means that all methods use this option.
+      methods: Names of the methods (attention variants or guides) that use this option. If None,
+        all methods use it.
       minimum: Smallest allowed value; None for no limit.
       maximum: Largest allowed value; None for no limit.
     """
@@ -124,7 +124,7 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
 
     Args:
       options: Dataclass of options to copy.
-      changes: New values by dotted name.
+      changes: Dict from dotted name to new value.
     """
     groups: dict[str, dict[str, Any]] = {}
     direct: dict[str, Any] = {}
@@ -145,10 +145,10 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
 def parse_options(options: OptionsType, arguments: Sequence[str], *, program: str) -> OptionsType:
     """Return a copy of the options with the values set on the command line.
 
-    `--help` prints every option with its explanation and its present value.
+    `--help` prints every option with its explanation and its value in `options`.
 
     Args:
-      options: Dataclass that defines the options and their present values.
+      options: Dataclass that defines the options and their values before parsing.
       arguments: Command-line arguments, e.g. `["--model.heads", "8"]`. Option names may be
         written with dashes or underscores.
       program: Program name shown by `--help`.
@@ -200,7 +200,7 @@ def list_set_options(arguments: Sequence[str]) -> frozenset[str]:
 
 
 def options_to_dict(options: Any) -> dict[str, Any]:
-    """Return the options as a flat dictionary of JSON values, keyed by dotted name."""
+    """Return a flat dict from dotted name to the value of the option, as a JSON value."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, _, value in iterate_options(options)
@@ -219,7 +219,7 @@ def options_from_dict(options: OptionsType, saved: dict[str, Any]) -> OptionsTyp
 
 
 def result_options(options: Any) -> dict[str, Any]:
-    """Return the options that can change the result of a run, in a dict by dotted name."""
+    """Return a dict from dotted name to JSON value, for options that can change a run's result."""
     names = {
         name for name, field, _ in iterate_options(options) if field.metadata["changes_result"]
     }
@@ -227,7 +227,10 @@ def result_options(options: Any) -> dict[str, Any]:
 
 
 def options_read_by(options: Any, method: str) -> dict[str, Any]:
-    """Return the options that `method` (attention variant or guide) uses, keyed by dotted name."""
+    """Return a dict from dotted name to value, for the options that `method` uses.
+
+    `method` is an attention variant or a guide.
+    """
     return {
         name: value for name, field, value in iterate_options(options) if is_read_by(field, method)
     }
@@ -271,6 +274,9 @@ def _parse_boolean(text: str) -> bool:
 
 
 def _is_a(value: Any, value_type: type) -> bool:
-    """Return True if a value has a type. An int is also a float, and a bool is only a bool."""
+    """Return True if `value` has the type `value_type`.
+
+    An int is accepted as a float. A bool is accepted only as a bool.
+    """
     accepted = (int, float) if value_type is float else value_type
     return isinstance(value, accepted) and isinstance(value, bool) == (value_type is bool)

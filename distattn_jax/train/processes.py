@@ -1,4 +1,4 @@
-"""Processes of a run: they agree on values, and one of them holds the lock on the folder."""
+"""Cooperation of processes: locks on files, and function calls whose result all processes get."""
 
 import contextlib
 import datetime
@@ -20,17 +20,18 @@ NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 class LockedError(Exception):
-    """Raised when another process holds a lock. The message describes this process."""
+    """Raised when another process holds a lock. The message describes that process."""
 
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on a file. The file names the process that holds the lock.
 
-    The file stays when the lock is released. A file system without locks locks nothing.
+    The file is not deleted when the lock is released. If the file system does not support locks,
+    this function only writes the file.
 
     Args:
-      path: File, which is created if it does not exist.
+      path: Path of the file. The file is created if it does not exist.
 
     Raises:
       LockedError: Another process holds the lock.
@@ -51,7 +52,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def _describe_holder(path: Path) -> str:
-    """Return the process, the machine and the time that a locked file names."""
+    """Return a description of the process that holds a lock, as stored in the locked file."""
     try:
         holder = json.loads(path.read_text())
         return f"process {holder['pid']} on {holder['host']}, since {holder['since']}"

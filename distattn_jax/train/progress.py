@@ -22,14 +22,14 @@ class Progress(contextlib.AbstractContextManager):
     """Display the step, the metrics, the steps per second and the time left.
 
     Speed and time left are measured from the first line on, because the first step may include
-    compilation. The speed is the mean of recent training without pauses. The time left includes
-    pauses such as validations, at the rate so far.
+    compilation. The speed is a mean over recent steps and excludes pauses such as validations. The
+    time left is estimated from the mean time of all steps so far, pauses included.
 
     Args:
       total: Number of steps of the whole run.
       unit: Plural noun for a step.
-      stream: Stream to write to. None means standard error.
-      every_seconds: Time between two lines if the stream is a log, in seconds.
+      stream: Stream to write to; None for standard error.
+      every_seconds: Seconds between two lines, if the stream is not a terminal.
       clock: Function that returns a time in seconds, with any origin.
     """
 
@@ -60,15 +60,15 @@ class Progress(contextlib.AbstractContextManager):
         for an array that a device is still computing.
 
         Args:
-          step: Number of steps completed, including those before the run was resumed.
-          values: Metrics to show, by name.
+          step: Number of steps completed, including the steps before the run was resumed.
+          values: Dict from the name of a metric to its value.
         """
         self._pending = step, values
         if self._clock() - self._shown_at >= self._interval:
             self._show()
 
     def exclude(self, seconds: float) -> None:
-        """Leave a pause out of the speed, such as the time of a validation, in seconds."""
+        """Exclude a pause of `seconds` seconds, such as a validation, from the speed."""
         self._history = collections.deque((time + seconds, step) for time, step in self._history)
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ class Progress(contextlib.AbstractContextManager):
         self._stream.flush()
 
     def _speed_and_time_left(self, now: float, step: int) -> tuple[str, str]:
-        """Format the recent speed and the time left. Before a speed is known, show "?"."""
+        """Return the recent speed and the time left as texts, with "?" if no speed is known yet."""
         assert self._first is not None
         (first_time, first_step), (recent_time, recent_step) = self._first, self._history[0]
         if step <= recent_step or now <= recent_time:
@@ -126,15 +126,15 @@ def show_elapsed(
     every_seconds: float | int = 1,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Show that something is under way while the body of a `with` statement runs.
+    """Show a text, such as "compiling", while the body of a `with` statement runs.
 
-    A terminal shows the text and the elapsed time, redrawn in place and erased at the end. A log
-    receives one line with the text at the start.
+    A terminal shows the text and the elapsed time, redrawn in place and erased at the end. A stream
+    that is not a terminal receives one line with the text at the start.
 
     Args:
-      text: Name of the activity, e.g. "compiling".
-      stream: Stream to write to. None means standard error.
-      every_seconds: Time between two redraws of a terminal, in seconds.
+      text: Name of the activity.
+      stream: Stream to write to; None for standard error.
+      every_seconds: Seconds between two redraws of a terminal.
       clock: Function that returns a time in seconds, with any origin.
     """
     out: Stream = sys.stderr if stream is None else stream
@@ -173,10 +173,9 @@ def _format_time(seconds: float | int) -> str:
 def _fit_line(parts: list[str], fraction: float, width: int) -> str:
     """Join a progress bar and text parts into a line of at most `width` columns.
 
-    If the line is too long, the bar is shortened first, then the bar is removed, then the metrics
-    are removed from the last to the first.
-
-    The parts are the step, the metrics, the speed and the time left.
+    The parts are the step, the metrics, the speed and the time left. If the line is too long, the
+    bar is shortened, then removed. If the line is still too long, metrics are removed, the last one
+    first.
     """
     text = "  ".join(parts)
     room = min(width - len(text) - 4, WIDEST_BAR)  # 4: two brackets and two spaces

@@ -1,8 +1,8 @@
 """Results of finished runs, and the selection of the best hyperparameters of a run.
 
 A result is the content of result.json. A run trains several models side by side, one for each seed
-and each setting (one combination of hyperparameter values). Tables and figures report the setting
-whose mean validation score over seeds is best.
+and each setting. A setting is one combination of hyperparameter values. Tables and figures report
+the setting with the best validation score, averaged over seeds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +15,15 @@ LOWER_IS_BETTER = frozenset({"loss", "perplexity", "rmse", "mae"})
 
 
 def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:
-    """Return the value of a metric, negated if lower values are better.
+    """Return the value of a metric, negated if lower values of the metric are better.
 
-    A higher score is therefore better for every metric.
+    For every metric, a higher score is therefore better.
     """
     return -value if metric in LOWER_IS_BETTER else value
 
 
 def group_by_setting(result: Result) -> list[list[int]]:
-    """Return the indices of the models of a run, grouped by equal hyperparameters.
+    """Return groups of indices of models that have equal hyperparameters.
 
     The models of one group differ only in their seeds.
     """
@@ -53,7 +53,7 @@ def best_member(result: Result, members: Sequence[int] | None = None) -> int:
 
     Args:
       result: Result of one run.
-      members: Indices of the models to choose from. None chooses from all models of the run.
+      members: Indices of the models to choose from; None for all models of the run.
     """
     criterion = result["criterion"]
     scores = [score(criterion, member["validation"][criterion]) for member in result["members"]]
@@ -81,8 +81,7 @@ def values_by_seed(
       result: Result of one run.
       split: "validation" or "test".
       metric: Name of the metric.
-      members: Indices of the models to include. None includes the models with the best
-        hyperparameters.
+      members: Indices of the models to include; None for the models with the best hyperparameters.
     """
     indices = select_members(result) if members is None else members
     chosen = [result["members"][i] for i in indices]

@@ -35,12 +35,13 @@ class RunError(Exception):
 
 
 class Run(NamedTuple):
-    """Folder of one run.
+    """Folder of one run. It contains these files:
 
-    config.json, data.json and the files of the task are written at the start, plan.json and
-    environment.json when training begins or resumes. metrics.jsonl, timing.jsonl, events/ and
-    checkpoints/ are written during training, and result.json at the end. The file `lock` names the
-    process that trains the run.
+    - config.json, data.json and the files of the task, written when the run is opened
+    - plan.json and environment.json, written when training begins or resumes
+    - metrics.jsonl, timing.jsonl, events/ and checkpoints/, written during training
+    - result.json, written at the end
+    - lock, which names the process that trains the run
     """
 
     path: epath.Path
@@ -75,10 +76,10 @@ class Run(NamedTuple):
 
     @property
     def step_seconds(self) -> float | None:
-        """Mean time of a training step in seconds. A step updates all models of the run.
+        """Mean time of a training step in seconds; None if no time was measured.
 
-        The value is None if no time was measured. Each time the run is started or resumed, the
-        steps before the first validation or checkpoint are left out, because their time includes
+        A step updates all models of the run. Each time the run is started or resumed, the steps
+        before the first validation or checkpoint are not counted, because their time includes
         compilation.
         """
         spans = [span for line in self.timings for span in line["spans"][1:]]
@@ -114,13 +115,13 @@ class Run(NamedTuple):
         return saved
 
     def describe_changed_files(self, data: Mapping[str, Any]) -> list[str]:
-        """Return which kinds of input files have changed since this run was created.
+        """Compare the digests of input files with the digests stored when this run was created.
 
         Args:
-          data: Description of the present data, with the digests of its files.
+          data: Description of the current data, with the digests of its files.
 
         Returns:
-          One line for each kind of file whose digest changed, e.g. the raw files of the data.
+          One line for each digest that changed, e.g. the digest of the raw files of the data.
         """
         before, now = self.data.get("digests", {}), data.get("digests", {})
         known = [name for name in now if before.get(name) and now[name]]
@@ -130,9 +131,10 @@ class Run(NamedTuple):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes from writing to the folder. A folder in a bucket is not locked.
+        """Hold the lock of the folder, so that no other process can train this run.
 
-        If the run has several processes, the first one holds the lock for all of them.
+        If the run has several processes, the first one holds the lock for all of them. A folder in
+        a cloud bucket is not locked.
 
         Raises:
           RunError: Another process holds the lock.
@@ -173,8 +175,8 @@ class Run(NamedTuple):
         Args:
           seconds: Total time, including validation and saving.
           steps: Number of steps since the run was started or resumed.
-          spans: Pairs (number of steps, seconds). Each pair describes the steps between two
-            interruptions by validation or saving.
+          spans: Pairs (number of steps, seconds), one for each period of training without
+            validation and saving.
         """
         rounded = [(count, round(span_seconds, 3)) for count, span_seconds in spans]
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
@@ -194,7 +196,7 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
     Args:
       config: Config of the run, with exactly one entry in `methods`.
       data: Description of the data, written to data.json.
-      files: Contents of further text files that a trained model needs, by file name.
+      files: Dict from file name to content, for further text files that a trained model needs.
 
     Raises:
       RunError: The folder contains a run with a different config or different data, or another

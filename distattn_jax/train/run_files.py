@@ -1,7 +1,7 @@
 """Read and write the files of a run.
 
-Files are written atomically: they are complete or absent, even if their process is killed. Errors
-about a file that is read name the file, and the line of a file with lines.
+Files are written atomically: a file is complete or absent, even if the process is killed. If a file
+has wrong content, the error names the file. In a file of JSON lines, the error also names the line.
 """
 
 import errno
@@ -36,11 +36,12 @@ def read_json(path: epath.Path, kind: type = dict) -> Any:
 def read_json_lines(path: epath.Path, names: Collection[str]) -> list[dict[str, Any]]:
     """Return the objects of a file with one JSON object per line, or [] if there is no file.
 
-    A last line without a line break is skipped: the process was killed while it wrote this line.
+    If the last line has no line break, it is skipped: the process was killed while it wrote this
+    line.
 
     Args:
       path: Path of the file.
-      names: Names that each object must contain. Their values must be numbers.
+      names: Keys that each object must have. Their values must be numbers.
     """
     lines = read_text(path).split("\n")[:-1] if path.exists() else []
     objects = []
@@ -74,7 +75,7 @@ def read_result(path: epath.Path) -> dict[str, Any] | None:
 
 
 def _is_member(member: Any, criterion: str, splits: Collection[str]) -> bool:
-    """Return True if a part of a result is complete: seed, setting and metrics of one model."""
+    """Return True if an entry of `members` in result.json has a seed, a setting and all metrics."""
     if not isinstance(member, dict) or not isinstance(member.get("seed"), int):
         return False
     parts = [member.get(name) for name in ("setting", *splits)]
@@ -85,14 +86,14 @@ def _is_member(member: Any, criterion: str, splits: Collection[str]) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return True if an error says that the disk, or the user's share of it, is full."""
+    """Return True if the error means that the disk is full or the disk quota is exceeded."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(path: epath.Path, text: str) -> None:
     """Write a file under a temporary name, then rename it.
 
-    The file has either its old or its new content at any time, also after a power failure.
+    At any time, the file has either its old or its new content, even after a power failure.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:

@@ -1,4 +1,7 @@
-"""Logging of a run: metrics to files, progress to the terminal, and a check for finite losses."""
+"""Logging of a run: metrics to files, progress to the terminal, and a check for finite losses.
+
+Metrics are summed over a window of steps. A window is all steps between two log lines.
+"""
 
 import contextlib
 import time
@@ -24,16 +27,16 @@ class NonFiniteError(Exception):
 class RunLogger(contextlib.AbstractContextManager):
     """Write the metrics of a run, and raise an error if a loss or a gradient is not finite.
 
-    A thread copies the sums of a window of steps to the host and writes them, while the device
-    computes the next window. Only the first process writes files. All processes check that the
-    metrics are finite.
+    A thread copies the metric sums of a window to the host and writes them, while the device
+    computes the next window. Only the first process writes files. All processes check that losses
+    and gradients are finite.
 
     Args:
       run: Folder of the run.
       steps: Number of steps of the whole run.
       start: Number of steps that were completed before this process resumed the run.
       tensorboard: True to write TensorBoard events.
-      validation_metric: Name of the metric shown beside the loss.
+      validation_metric: Name of the metric that the progress line shows beside the loss.
     """
 
     def __init__(
@@ -56,10 +59,10 @@ class RunLogger(contextlib.AbstractContextManager):
             self._progress = Progress(steps)
 
     def update_progress(self, step: int, state: TrainState) -> None:
-        """Update the progress display after a step was dispatched to the device.
+        """Update the progress display after steps were dispatched to the device.
 
-        About every `WAIT_SECONDS`, wait until the device has done the step, and show its number.
-        The host is therefore never far ahead of the device.
+        About every `WAIT_SECONDS`, wait until the device has done the last dispatched step, and
+        show its number. The host is therefore never far ahead of the device.
 
         Args:
           step: Number of training steps dispatched.
@@ -99,10 +102,10 @@ class RunLogger(contextlib.AbstractContextManager):
 
         Args:
           step: Number of training steps completed.
-          sums: Metric sums of the window that ends at this step. They must not be donated.
+          sums: Metric sums of the window that ends at this step. These arrays must not be donated.
 
         Raises:
-          NonFiniteError: The loss or the gradient of a step of the window before was not finite.
+          NonFiniteError: A loss or a gradient in the previous window was not finite.
         """
         self.write_pending()
         self._pending = self._thread.submit(lambda: self.write(step, self.check_finite(sums)))
@@ -118,7 +121,7 @@ class RunLogger(contextlib.AbstractContextManager):
             pending.result()
 
     def check_finite(self, sums: MetricSums) -> dict[str, np.ndarray]:
-        """Return the mean of each metric over a window of steps.
+        """Return a dict from metric name to the mean over a window, one value per model.
 
         Raises:
           NonFiniteError: The loss or the gradient of a step was not finite.
@@ -134,7 +137,7 @@ class RunLogger(contextlib.AbstractContextManager):
 
         Args:
           step: Number of training steps completed.
-          metrics: Metrics by name, each of shape (members,), with one value per model.
+          metrics: Dict from metric name to an array of shape (members,), one value per model.
         """
         shown = {"train/loss": "loss", self._validation_metric: self._validation_metric}
         means = {
@@ -146,7 +149,7 @@ class RunLogger(contextlib.AbstractContextManager):
             self._journal.write(step, metrics)
 
     def checkpoint_saved(self, step: int) -> None:
-        """Flush the metrics to disk, after a checkpoint was saved at `step`."""
+        """Write all metrics to disk. Call this method after a checkpoint was saved at `step`."""
         self._saved_step = step
         if self._journal is not None:
             self._journal.flush()

@@ -27,7 +27,7 @@ class TrainState:
 
     Attributes:
       step: Number of steps done.
-      params: Parameters as plain dictionaries, which JAX flattens faster than Flax's own states.
+      params: Parameters as nested dicts, which JAX flattens faster than states of Flax.
       opt_state: State of the optimizer.
       key: Random key; step i uses `fold_in(key, i)`.
     """
@@ -43,7 +43,7 @@ class BestParameters:
     """Parameters with the best validation score so far, one set for each model.
 
     Attributes:
-      step: Number of training steps after which the parameters were measured.
+      step: Number of training steps after which the parameters were evaluated.
       score: Validation score; higher is better.
       params: Parameters of the model.
     """
@@ -57,7 +57,7 @@ class BestParameters:
     ) -> "BestParameters":
         """Return the best parameters of one model after one more validation.
 
-        `params` become the best parameters if their score is at least the best score so far.
+        The new parameters replace the best parameters if their score is equal or higher.
         """
         new = BestParameters(step, score, params)
         return jax.tree.map(lambda now, best: jnp.where(score >= self.score, now, best), new, self)
@@ -82,7 +82,7 @@ class MetricSums:
         """Return the sums of one model with the metrics of one more step added.
 
         Args:
-          metrics: Metrics of the step by name.
+          metrics: Dict from metric name to the value at this step.
           step: Index of the step.
         """
         finite = jnp.isfinite(metrics["train/loss"] + metrics["train/gradient_norm"])
@@ -124,9 +124,9 @@ def make_initial_state(
 
     Args:
       task: Task of the run, with its config.
-      given: Initial values of the parameters that are not random, by parameter path. All models
-        get the same values.
-      abstract: Result of `abstract_state`, which defines the shardings.
+      given: Dict from parameter path to initial value, for parameters that do not start from random
+        values. All models get the same values.
+      abstract: Result of `abstract_state`. It defines the shardings.
     """
     shardings = jax.tree.map(lambda leaf: leaf.sharding, abstract)
     create = jax.jit(_state_creator(task), out_shardings=shardings)

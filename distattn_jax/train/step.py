@@ -40,10 +40,10 @@ def make_train_steps(
 
     The program is a function of (state, sums, settings, stack, begin, end) that returns the new
     (state, sums). It takes one step for each of the batches `begin` to `end` - 1 of the stack, in
-    this order. It donates `state`. All models use the same batches.
+    this order. The argument `state` is donated. All models use the same batches.
 
-    `begin` and `end` are traced, so that one program serves every number of steps, and the results
-    do not depend on the number of steps in a call.
+    `begin` and `end` are traced. One compiled program therefore serves every number of steps, and
+    the results do not depend on the number of steps in a call.
 
     Args:
       task: Model and loss, with the config of the run.
@@ -85,9 +85,9 @@ def make_train_step(task: Task, schedule: Schedule, *, group: int = 0) -> TrainS
     The step is a function of (constants, state, sums, settings, batch) that returns the new (state,
     sums).
 
-    If `optimizer.accumulate` is above 1, a batch is split into parts, which are computed one after
-    another. The sum of their gradients equals the gradient of the whole batch, because the loss of
-    each part is divided by the total weight of the whole batch.
+    If `optimizer.accumulate` is above 1, a batch is split into parts that are computed one after
+    another. The loss of each part is divided by the total weight of the whole batch, so that the
+    sum of the gradients of all parts is the gradient of the whole batch.
 
     Args:
       task: Model and loss, with the config of the run.
@@ -104,7 +104,7 @@ def make_train_step(task: Task, schedule: Schedule, *, group: int = 0) -> TrainS
             return step_members(fixed, state, sums, settings, batch)
 
         def step_group(i: Array, held: tuple[TrainState, MetricSums]) -> Any:
-            """Update state and metric sums of the models in group i, and leave the others."""
+            """Update state and metric sums of the models in group i only."""
             start = i * group
             state, sums, own_settings = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, group), (*held, settings)
@@ -155,9 +155,10 @@ def _make_member_step(task: Task, schedule: Schedule) -> Callable[..., Any]:
 
 
 def _make_mean_losses(task: Task) -> Callable[..., tuple[Array, dict[str, Array]]]:
-    """Return a function that computes the mean training loss of a part of a batch, and its terms.
+    """Return a function that computes the training loss of a part of a batch.
 
-    Every sum over the part is divided by the weight of the whole batch.
+    The function returns the total loss and a dict of its terms. Each is a weighted sum over the
+    part, divided by the total weight of the whole batch.
     """
     graph = model_graph(task)
 
@@ -180,8 +181,9 @@ def _make_mean_losses(task: Task) -> Callable[..., tuple[Array, dict[str, Array]
 def make_count_steps(task: Task, *, group: int = 0, out_sharding: Any = None) -> jax.stages.Wrapped:
     """Return the jitted program that evaluates all models on consecutive batches.
 
-    The program is a function of (params, total, stack, begin, end) that adds the counts of the
-    batches `begin` to `end` - 1 of the stack to `total`, and returns the new total.
+    The program is a function of (params, total, stack, begin, end). It computes the counts of the
+    batches `begin` to `end` - 1 of the stack, adds them to `total`, and returns the new total. See
+    `make_count_step` about counts.
 
     Args:
       task: Model, loss and counts.
@@ -203,10 +205,11 @@ def make_count_steps(task: Task, *, group: int = 0, out_sharding: Any = None) ->
 
 @functools.lru_cache(maxsize=8)
 def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Counts]:
-    """Return the evaluation step of all models on one batch; cached, so that it is traced once.
+    """Return the evaluation step of all models on one batch.
 
     The step is a function of (params, batch) that returns the counts of every model. Counts are
-    sums over the examples of a batch, from which the metrics are computed.
+    sums over the examples of a batch, from which the metrics are computed. The step is cached, so
+    that it is traced once.
 
     Args:
       task: Model, loss and counts.

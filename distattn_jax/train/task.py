@@ -19,8 +19,8 @@ Batch = dict[str, Array]
 class Task(abc.ABC):
     """Model, loss and metrics of one run. A task object stores neither examples nor parameters.
 
-    A batch is a dictionary with the columns of the task's tables and `weight` (B,), which is 0 for
-    examples that only fill up the batch.
+    A batch is a dict of the columns of the task's tables and the column `weight` (B,), which is 0
+    for padding rows.
 
     Attributes:
       config: Options of the run.
@@ -29,7 +29,8 @@ class Task(abc.ABC):
         length bucket of an example.
       length_unit: Unit of the sequence lengths, for messages.
       layout: Partition specs of the parameters.
-      constants: Arrays that are added to every training batch, the same for all batches.
+      constants: Dict of arrays that are the same for all training batches. The losses find them in
+        the batch.
     """
 
     config: Config
@@ -54,7 +55,7 @@ class Task(abc.ABC):
         """Return a model with random parameters.
 
         Args:
-          setting: Hyperparameters of the model by name. The values may be JAX tracers.
+          setting: Dict from the name of a hyperparameter to its value, which may be a JAX tracer.
           rngs: Random streams for the parameters.
         """
 
@@ -84,13 +85,12 @@ class Task(abc.ABC):
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         """Return the weight of every example in the mean loss of a batch and of a split.
 
-        By default, all examples have the same weight. Examples that only fill up the batch must
-        have the weight 0.
+        By default, all examples have the same weight. Padding rows must have the weight 0.
         """
         return batch["weight"]
 
     def weighted_losses(self, setting: Setting) -> Mapping[str, WeightedLoss]:
-        """Return the auxiliary losses and their weights, by name; by default an empty dict.
+        """Return a dict from name to auxiliary loss and weight; by default an empty dict.
 
         Args:
           setting: Hyperparameters of the model, which include the weights.
@@ -99,15 +99,15 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        """Return weighted sums over the examples of a batch.
+        """Return a dict from name to a weighted sum over the examples of a batch.
 
-        The sums are added over batches and devices. The method `metrics` computes the metrics from
-        the totals.
+        The sums of all batches and devices are added. The method `metrics` computes the metrics
+        from these totals.
         """
 
     @abc.abstractmethod
     def metrics(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the metrics of one model, from the counts of a whole split."""
+        """Compute the metrics of one model from its counts, summed over a whole split."""
 
     def baseline(self, train_table: Any, table: Any) -> dict[str, float]:
         """Return the metrics of a simple predictor, for comparison; by default an empty dict.
@@ -119,5 +119,5 @@ class Task(abc.ABC):
         return {}
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
-        """Return the factor by which the learning rate of the parameter at `path` is multiplied."""
+        """Return the factor of the learning rate for the parameter at `path`; by default 1."""
         return 1.0

@@ -72,7 +72,7 @@ class EventWriter(contextlib.AbstractContextManager):
 
         Args:
           step: Horizontal position of the points, at least 0.
-          values: Values by tag, stored as float32.
+          values: Dict from tag to value. Values are stored as float32.
         """
         if step < 0:
             raise ValueError(f"step must be at least 0; got {step}.")
