@@ -66,7 +66,8 @@ def is_partly_manual() -> bool:
 def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
     """Return the partition spec of each input: batch and heads are sharded as in the query.
 
-    Examples or heads share an array whose axis has size 1: each device gets a copy of it.
+    If a batch or head axis has size 1, all examples or heads share the array. This axis is not
+    sharded: each device gets a copy.
     """
     batch, heads = _batch_and_head_axes(mesh, inputs.query)
 
