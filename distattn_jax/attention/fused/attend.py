@@ -183,5 +183,5 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 def _fill_lengths(
     lengths: Int[Array, " B"] | None, batch: int, length: int
 ) -> Int[Array, " {batch}"]:
-    """Return the length of each example. If `lengths` is None, every example has length `length`."""
+    """Return the length of each example: `length` for all examples if `lengths` is None."""
     return jnp.full((batch,), length, jnp.int32) if lengths is None else lengths

@@ -342,7 +342,7 @@ class KernelCalls(abc.ABC):
         )
 
     def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a vector with one number for each of N heads and each row of `rows`."""
+        """Return the type of a vector with one number for each row of `rows`, for N heads."""
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
 
