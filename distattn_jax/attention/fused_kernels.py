@@ -152,7 +152,7 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
-    """Return why no kernel supports the options, widths, JAX version or mesh, or None if one does."""
+    """Return why no kernel supports the options, widths, JAX version or mesh of a call, or None."""
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
     width = written_width(call.variant, call.query)

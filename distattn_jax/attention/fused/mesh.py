@@ -25,7 +25,10 @@ AxisNames = tuple[str, ...] | None
 
 
 def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
-    """Run `attend` on each device with its own share of the inputs, and return its outputs."""
+    """Run `attend` on each device with its own share of the inputs.
+
+    Return the outputs of all devices as global arrays.
+    """
     mesh = jax.typeof(inputs.query).sharding.mesh
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()

@@ -121,7 +121,7 @@ class TileView(NamedTuple):
         """Derivative of the scores with respect to positive products q · k in a far tile.
 
         None if f is not constant in the tile, if products are not multiplied by f, or if the kernel
-        has already multiplied the weights by the derivative (see `TileScores.log_derivative`).
+        multiplies the weights by the derivative (see `TileScores.log_derivative`).
         """
         scores, coefficients = self.tile_scores, self.coefficients
         if coefficients is None or not scores.is_far or self.scoring.is_additive:

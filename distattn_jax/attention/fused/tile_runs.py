@@ -77,7 +77,7 @@ class TileRun(NamedTuple):
     end: Array | int
 
     def intersect(self, start: Array | int, end: Array | int) -> "TileRun":
-        """Return the tiles of the run that lie between `start` (inclusive) and `end` (exclusive)."""
+        """Return the tiles of the run between `start` (inclusive) and `end` (exclusive)."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 

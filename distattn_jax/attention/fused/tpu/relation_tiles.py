@@ -101,10 +101,9 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of weights of each query by `correction`.
+    """Multiply the sums of weights of each query by `correction`, when its reference changes.
 
-    This is necessary if the reference changes, the number that is subtracted from the scores before
-    2^x.
+    The reference is the number that is subtracted from the scores before 2^x.
     """
     if context.score_map.scoring.has_relation_weights:
         for side in _sides(context.score_map):
