@@ -37,7 +37,7 @@ class Window(NamedTuple):
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
-        """Return one mask for each limit, which is True for pairs of query and key within the limit.
+        """Return one mask for each limit: True for pairs of a query and a key within the limit.
 
         Args:
           compute_relative_positions: Returns (position of query - position of key) for each pair.

@@ -94,8 +94,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     """Return the entries of a tile on one side of the band, and zeros for all other entries.
 
     Args:
-      before: If True, select the entries that belong to columns before the band. If False, select
-        those that belong to columns after the band.
+      before: If True, select the entries whose column is before the band. If False, select the
+        entries whose column is after the band.
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)

@@ -1,9 +1,9 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
 There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with the 128 position vectors of the tile. Each entry of the tile then
-needs one of these products, that of its own query and diagonal: see `skew`. The products of a query
-stay in the row of the query. If the score map is transposed, they stay in its column.
+of all queries of a tile with the 128 position vectors of the tile. From these products, `skew`
+selects the product of the query and the diagonal of each entry. The products of a query stay in the
+row of the query. If the score map is transposed, they stay in the column of the query.
 
 In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
 

@@ -36,7 +36,11 @@ class RelationTile(NamedTuple):
         return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
-        """Return a tile with the number of each entry in an array by relation."""
+        """Load the number of each entry of the tile, given its query and relation.
+
+        Args:
+          name: Name of an array with one number for each query and relation.
+        """
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:
             return ends[self.tile.kind.side]
@@ -45,7 +49,11 @@ class RelationTile(NamedTuple):
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
-        """Write the entries of a band tile to an array by relation, except for the ends."""
+        """Write all entries of the tile to global memory, except entries with an end relation.
+
+        Args:
+          name: Name of an array with one number for each query and relation.
+        """
         if not self.tile.kind.is_far:
             bands.scatter_band(self._locate(name), self._band(), entries)
 
@@ -91,7 +99,10 @@ class RelationTile(NamedTuple):
         return expand(vector, self.tile.shape)
 
     def _locate(self, name: str) -> Any:
-        """Return a reference to the rows of an array by relation for the queries of the tile."""
+        """Return a reference to the rows of an array in global memory for the queries of the tile.
+
+        The array has one number for each query and relation.
+        """
         axis = 1 if self.is_transposed else 0
         start = (self.tile.row, self.tile.column)[axis]
         return self.context.global_rows(name, start, self.tile.shape[axis])

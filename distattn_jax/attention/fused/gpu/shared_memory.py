@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       origin: Index of the main diagonal: see `run_tile_loop`.
       inputs: References to the inputs in global memory.
-      outputs: Dict from name to reference of the outputs in global memory.
+      outputs: Dict from name to a reference to the output in global memory.
       memory: Buffers and barriers in shared memory.
     """
 
@@ -79,7 +79,7 @@ class KernelTypes(NamedTuple):
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
       outputs: Outputs, except for `KernelBody.scattered`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
-      late_vectors: Names of vectors with barriers of their own, as in `KernelBody.late_vectors`.
+      late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
     """
 
     resident: dict[str, Any]

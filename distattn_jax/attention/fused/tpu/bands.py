@@ -62,10 +62,10 @@ def band_relations(shifts: jax.Array) -> jax.Array:
 
 
 def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.Array:
-    """Convert an array by relation to the squares 1 to 4 of a band, shape (512, 128).
+    """Convert an array with one row per relation to the squares 1 to 4 of a band: shape (512, 128).
 
     Args:
-      array: Array by relation, with at least 2k + 1 rows.
+      array: Array with one row per relation, at least 2k + 1 rows, and one column per query.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
@@ -77,7 +77,7 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
 def collapse_band(
     squares: jax.Array, shifts: jax.Array, clip_distance: int, ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Convert a band to an array by relation: row r is the sum of the entries with relation r.
+    """Convert a band to an array whose row r is the sum of the entries with relation r.
 
     The number of rows is 2k + 1, rounded up to a multiple of 8. The additional rows are 0.
 

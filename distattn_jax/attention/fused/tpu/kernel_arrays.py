@@ -31,7 +31,7 @@ class KernelArrays:
         """Return matrices and vectors of `KernelCall` in the layout of the kernels.
 
         Args:
-          arrays: Arrays by name.
+          arrays: Dict from name to array.
           is_keys: True if the arrays belong to keys, False if they belong to queries.
         """
         length = self.padded_keys if is_keys else self.padded_queries
@@ -73,7 +73,7 @@ class KernelArrays:
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
-        """Return an array by relation with one row per relation and one column per query.
+        """Transpose an array with one number for each query and relation: relations become rows.
 
         The number of relations is rounded up to a multiple of 8. If all queries share the array
         (its second axis has size 1), the result has 128 equal columns.

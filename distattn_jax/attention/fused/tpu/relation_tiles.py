@@ -37,10 +37,12 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a kernel body that converts its inputs by relation to bands (see `bands`).
+    """Return a kernel body that converts its inputs with one row per relation to bands.
+
+    See `bands`.
 
     Args:
-      blocks: Dict from the name of each input by relation to its number of columns in VMEM.
+      blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
       streamed: Names of the inputs that are streamed, because the columns of the score map are
         queries.
     """
@@ -69,7 +71,7 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Return the number of each entry of a tile in the input by relation `name`.
+    """Look up the number of each entry of a tile in the band of the input `name`.
 
     In a far tile, all keys of a query have the same number, so that the result has one row.
     """
@@ -223,7 +225,7 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
 
 
 def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
-    """Convert an input by relation to bands, one for each group of 128 columns."""
+    """Convert an input with one row per relation to one band for each group of 128 columns."""
     band, clip_distance = context.scratch[_band_name(name)], context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     for group in range(band.shape[0]):
@@ -252,7 +254,7 @@ def _far_square(tile: Tile) -> int:
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Convert the squares 1 to 4 of a band, and the sums of both ends, to an array by relation."""
+    """Convert the squares 1 to 4 of a band, and the sums of both ends, to one row per relation."""
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)

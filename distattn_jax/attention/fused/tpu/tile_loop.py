@@ -143,7 +143,7 @@ def run_tile_loop(
 
 
 def _call_kernel(kernel: Kernel, inputs: KernelInputs) -> dict[str, jax.Array]:
-    """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
+    """Run a kernel on all examples of its inputs. Return a dict from name to output."""
     (batch, heads), blocks = kernel.counts, inputs.runs.shape[2]
     block_rows, _ = kernel.block_sizes
     body = kernel.body
