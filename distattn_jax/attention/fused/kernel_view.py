@@ -110,7 +110,7 @@ class KernelView(abc.ABC):
 
         Args:
           variant: Attention variant.
-          block: Arrays of the call, of which only shapes and dtypes may be used.
+          block: Arrays of the call. Only their shapes and dtypes may be used.
           chip: "gpu" or "tpu".
         """
         return None

@@ -245,8 +245,8 @@ def divide_by_distance(
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles of zero scores may be masked. All of them are then of a masked
-        kind, so that one loop visits them.
+      masks_zero_tiles: True if tiles of zero scores may be masked. All ZERO tiles are then of the
+        kind MASKED ZERO, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius

@@ -1,7 +1,7 @@
 """Conversion between arrays by relative position and arrays by key.
 
 T queries and S keys have T + S - 1 relative positions. An array by relative position has one column
-for each of them, and one more at its end.
+for each relative position, and one more column at the end.
 """
 
 import jax

@@ -85,7 +85,7 @@ class KernelArrays:
     def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
         """Pad all vectors in a dict with zeros to a multiple of all block sizes.
 
-        Arrays with another number of axes than 3 stay unchanged.
+        Vectors have three axes. All other arrays stay unchanged.
         """
 
         def pad(x: Array) -> Array:

@@ -138,8 +138,9 @@ class KernelInputs(NamedTuple):
       streamed: Arrays indexed by column.
       diagonals: Arrays indexed by diagonal: vectors of shape (B, N, D) and matrices of shape
         (B, D, N, W).
-      moving: Arrays indexed by row in `position_gradient`. Empty in all other kernels. `moving`
-        and `entries` have `count_leading_rows` additional rows at the start in this kernel.
+      moving: Arrays indexed by row in `position_gradient`. Empty in all other kernels. In
+        `position_gradient`, `moving` and `entries` have `count_leading_rows` additional rows at the
+        start.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         If B or N is 1, all examples or heads share the array.
       scalars: A few numbers for each example and head, shape (B, N, count).

@@ -64,7 +64,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
-    """Return two dicts from name to type: of inputs with a row per query, and with a row per key."""
+    """Return two dicts from name to type: inputs with a row per query, and with a row per key."""
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
     is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH

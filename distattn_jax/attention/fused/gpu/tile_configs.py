@@ -24,8 +24,8 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
-      is_persistent: If True, there are at most as many thread blocks as processors, and each thread
-        block computes several blocks of rows, one after the other. If False, there is one thread
+      is_persistent: If True, there are at most as many thread blocks as processors, and a thread
+        block may compute several blocks of rows, one after the other. If False, there is one thread
         block for each block of rows.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
@@ -80,5 +80,5 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Least common multiple of all block and tile sizes, to which vectors are padded."""
+        """Least common multiple of all block and tile sizes. Vectors are padded to multiples."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))

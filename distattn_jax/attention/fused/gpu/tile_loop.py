@@ -108,9 +108,9 @@ def run_tile_loop(
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
 
-            `numbers` is the result of read(grid_index). It is read one block earlier. `iteration`
-            is the number of tiles before the block. `visit` returns the number of tiles up to the
-            end of the block.
+            `numbers` is the result of read(grid_index), which is called while the previous block is
+            computed. `iteration` is the number of tiles before the block. `visit` returns the
+            number of tiles up to the end of the block.
             """
 
             def step(i, carry):

@@ -52,9 +52,10 @@ class Facts:
       wide: True if queries, keys or values are wider than 64.
       very_wide: True if queries and keys are wider than 128. At most 128 columns of the keys then
         need a gradient.
-      wide_constants: True if keys are wider than 64, but their gradient and the values are not.
+      wide_constants: True if keys are wider than 64, but values and the columns of the keys that
+        need a gradient are at most 64 wide.
       short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.
-      equal_blocks: True if all blocks of rows visit about as many tiles.
+      equal_blocks: True if all blocks of rows visit about the same number of tiles.
       many_rows: True if there are at least as many blocks of 256 rows as processors, and if more
         than half of the last block of each head is filled.
     """
