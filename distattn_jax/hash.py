@@ -24,16 +24,18 @@ def mix(word: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
 def hash_indices(
     word: UInt32[Array, "*#n"], indices: Int[Array, "*#n"], *, shift: int
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*#n"]]:
-    """Hash the indices of queries or keys. Indices that differ in bit 3 only have the same hash.
+    """Hash the indices of queries or keys for dropout, ignoring bit 3 of each index.
+
+    One byte of the combined hash of a query and a key decides whether dropout drops the entry. Bit
+    3 of each index selects the byte.
 
     Args:
       word: Hash word of the head, for queries or for keys.
       indices: Indices of queries or keys.
-      shift: Number of bits by which bit 3 of an index shifts the byte that decides about an entry:
-        16 for queries, 8 for keys.
+      shift: Number of bits to shift by if bit 3 of an index is set: 16 for queries, 8 for keys.
 
     Returns:
-      The hash of each index, and the number of bits by which the index shifts the byte.
+      The hash of each index, and the shift of each index in bits: `shift` or 0.
     """
     bit = indices & SHARED_BIT
     shifts = (bit * (shift // SHARED_BIT)).astype(jnp.uint32)
@@ -43,7 +45,7 @@ def hash_indices(
 def is_kept(
     hashes: UInt32[Array, "*#n"], shifts: UInt32[Array, "*#n"], threshold: UInt32[Array, "*#n"]
 ) -> Bool[Array, "*n"]:
-    """Return True for the entries that dropout keeps.
+    """Return a mask that is True for the entries that dropout keeps.
 
     Args:
       hashes: Hash of the query index ⊕ hash of the key index, for each entry.

@@ -18,7 +18,7 @@ def make_mesh(data: int = 0, model: int = 1) -> Mesh:
     """Make a mesh over the first data * model devices of all processes.
 
     Args:
-      data: Size of the axis `data`, over which batches are sharded. 0 means the number of all
+      data: Size of the axis `data`, over which batches are sharded. If 0, it is the number of all
         devices divided by `model`.
       model: Size of the axis `model`, over which attention heads are sharded.
     """
@@ -135,7 +135,7 @@ def place_batch(
     Args:
       batch: Part of the global batch that this process loaded.
       mesh: Device mesh.
-      layout: Partition specs, of which `batch` is used.
+      layout: Partition specs. Only `layout.batch` is used.
       leading: Number of additional leading axes, e.g. of batches stacked in one array. These axes
         are not sharded.
 

@@ -1,4 +1,4 @@
-"""Local devices, as far as the choice of an implementation depends on them."""
+"""Properties of the local devices, from which an implementation is chosen."""
 
 import jax
 

@@ -101,10 +101,10 @@ def make_head_words(
 
 
 def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
-    """Return the number of the 256 values of a byte at which an entry is dropped.
+    """Return the threshold t: an entry is dropped if its byte is below t.
 
-    The number is 0 for the rate 0 and 256 for the rate 1. For every rate between them it is at
-    least 1 and at most 255.
+    The threshold is 0 for the rate 0 and 256 for the rate 1. For every rate between 0 and 1, it is
+    at least 1 and at most 255.
     """
     threshold = jnp.clip(jnp.round(256 * rate), 1, 255)
     threshold = jnp.where(rate > 0, jnp.where(rate < 1, threshold, 256), 0)
@@ -112,7 +112,7 @@ def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
 
 
 def kept_scale(rate: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the factor of kept weights, one divided by the fraction of weights that are kept.
+    """Return the factor of kept weights: 1 / (fraction of weights that are kept).
 
     The factor is 0 if no weight is kept.
     """

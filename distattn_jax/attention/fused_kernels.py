@@ -75,10 +75,10 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
-    """Return the hash words and the scale of dropout for each example and head, by name.
+    """Return a dict with the hash words and the scale of dropout for each example and head.
 
-    They are made before the call is divided among devices, because they depend on the indices of
-    examples and heads.
+    The dict is empty without dropout. The words are made before the call is divided among devices,
+    because they depend on the indices of examples and heads.
     """
     if call.dropout_rate is None or call.dropout_words is None:
         return {}
@@ -96,7 +96,7 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
-    """Return why the kernels for GPUs do not support a call, or None if they support the call."""
+    """Return the reason why the kernels for GPUs cannot compute a call, or None if they can."""
     widest = max(call.query.shape[-1], call.value.shape[-1])
     if widest > GPU_WIDTHS[-1]:
         return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
@@ -116,7 +116,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
 
 
 def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
-    """Return why the kernels for TPUs do not support a call, or None if they support the call."""
+    """Return the reason why the kernels for TPUs cannot compute a call, or None if they can."""
     reason = _unsupported_variant_reason(call, "tpu") or call.unsupported_dtype_reason(
         "bfloat16", "float32"
     )
@@ -141,7 +141,7 @@ def may_lose_digits(call: AttentionCall) -> bool:
 
 
 def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
-    """Return why no kernel supports the variant or the outputs of a call, or None."""
+    """Return an error text if no kernel supports the variant or the shapes of a call, else None."""
     view = find_view(call.variant)
     if view is None:
         return f"there is no kernel for {type(call.variant).__name__}"
@@ -152,7 +152,10 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
-    """Return why no kernel supports the shapes, options, JAX version or mesh of a call, or None."""
+    """Return an error text if no kernel supports the options, widths or mesh of a call, else None.
+
+    The version of JAX is also checked.
+    """
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"
     width = written_width(call.variant, call.query)

@@ -71,8 +71,8 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     """Return the named implementation for the local devices.
 
-    Without a GPU or TPU, return the first that supports the call: its program may be lowered for
-    another machine, or run by an interpreter.
+    If there is none for the local platform, return the first that supports the call: the program
+    may be lowered for another machine, or run in an interpreter.
     """
     platform = devices.local_platform()
     named = IMPLEMENTATIONS[name]

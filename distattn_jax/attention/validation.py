@@ -59,7 +59,7 @@ def check_flags(**flags: Any) -> None:
 
 
 def validate_scale(scale: Any, default: float) -> float:
-    """Return the factor of the products of queries and keys, by default that of the variant."""
+    """Validate the factor of the products of queries and keys. Return `default` for None."""
     if scale is None:
         return default
     is_number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
@@ -178,11 +178,11 @@ def validate_segments(
 def check_packing(
     variant: Variant, query_segments: Any, key_segments: Any, offset: Array, aligned: bool
 ) -> None:
-    """Raise ValueError if queries and keys are packed differently under a variant with positions.
+    """Raise ValueError if a variant uses positions, and queries and keys are packed differently.
 
-    The positions i and j are counted from the beginning of a row, so that i - j is the distance
-    inside of a segment only if query i and key i + offset belong to the same segment. Traced
-    segments are not compared.
+    The positions i and j are counted from the beginning of a row. Hence i - j is a distance inside
+    of a segment only if query i and key i + offset belong to the same segment. Traced segments are
+    not compared.
 
     Args:
       variant: Attention variant.
@@ -225,7 +225,7 @@ def validate_offset(offset: Any, batch: int) -> Int[Array, "#B"]:
 def _check_integers(
     name: str, array: Any, shapes: tuple[tuple[int, ...], ...], wanted: str
 ) -> None:
-    """Raise an error that names the argument unless it is an integer array of a given shape.
+    """Raise an error unless an argument is an integer array with one of the accepted shapes.
 
     Args:
       name: Name of the argument.
@@ -241,7 +241,7 @@ def _check_integers(
 
 
 def _check_range(name: str, integers: Any) -> None:
-    """Raise ValueError if integers are known and do not fit int32, which JAX uses by default."""
+    """Raise ValueError if integers do not fit into int32. Traced integers are not checked."""
     if isinstance(integers, jax.core.Tracer):
         return
     if np.any(np.abs(np.asarray(integers).astype(np.float64)) > LARGEST_INT32):

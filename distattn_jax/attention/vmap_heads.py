@@ -54,7 +54,7 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
     )
 
     def axes(name: str) -> Head:
-        """Return the index of one axis in each array of a head."""
+        """Return a `Head` with the attribute `name` of each `_Argument`."""
         return jax.tree.map(
             lambda argument: getattr(argument, name), arguments, is_leaf=_is_argument
         )
@@ -71,7 +71,7 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
 
 
 def _list_arguments(call: AttentionCall) -> Any:
-    """Return the arguments of all heads as a `Head` of `_Argument`."""
+    """Return the arguments of all heads as a `Head` whose leaves are `_Argument`."""
     batch, _, heads, _ = call.query.shape
     dropout: Any = None
     if call.dropout_rate is not None:
@@ -114,12 +114,13 @@ def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
 
 
 def _remove_shared_axes(argument: _Argument, call: AttentionCall) -> _Argument:
-    """Remove each axis, batch or head, that has size 1 because the array is shared.
+    """Remove the batch axis if all examples share the array, and the head axis if all heads do.
+
+    A shared axis has size 1. An axis of size 1 is kept if the call has one example or one head.
 
     Args:
-      argument: Array with the indices of its batch and head axes. A shared axis has size 1.
-      call: Arguments of all heads and examples. If it has one example or one head, the axis of this
-        size is kept.
+      argument: Array with the indices of its batch and head axes.
+      call: Arguments of all heads and examples.
 
     Returns:
       The array with the indices of its remaining axes. The head index does not count the batch
@@ -175,7 +176,7 @@ def _has_explicit_axes(query: Array) -> bool:
 
 
 def _repeat_sharded_key_heads(call: AttentionCall) -> AttentionCall:
-    """Repeat the key heads under a mesh with Explicit axes, so that each query head has its own.
+    """Repeat the key heads under a mesh with Explicit axes, one key head for each query head.
 
     A sharded head axis cannot always be split into groups. Without Explicit axes, return the call
     unchanged.

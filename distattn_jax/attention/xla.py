@@ -36,7 +36,7 @@ def run(call: AttentionCall) -> Attended:
 # that are compiled as a whole unchanged.
 @functools.partial(jax.jit, static_argnames=("rows", "recompute"), inline=True)
 def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
-    """Compute attention of all heads, `rows` queries at a time. None means all queries at once."""
+    """Compute attention of all heads, `rows` queries at a time. If None, use one block."""
     one_head = functools.partial(
         _attend_in_blocks, options=call.options, rows=rows, recompute=recompute
     )

@@ -1,7 +1,8 @@
 """Fused attention of one device: from the arrays of a call to the operands of the kernels.
 
-`attend` finds the kernel view of the variant, which makes the scoring and its arrays. It pads all
-arrays for the kernels, and calls the function with the custom derivative.
+`attend` finds the `KernelView` of the variant, which makes the scoring and the arrays that the
+scoring needs. `attend` then pads all arrays for the kernels, and calls the function with the custom
+derivative.
 """
 
 from typing import Any, NamedTuple
@@ -28,15 +29,15 @@ class Inputs(NamedTuple):
       key: Keys. The number of key heads K is N or a divisor of N.
       value: Values.
       variant: Attention variant whose arrays are float32.
-      first_query: Position of the first query, of each example or of all examples.
-      first_key: Position of the first key, of each example or of all examples.
+      first_query: Position of the first query: one number for each example, or one for all.
+      first_key: Position of the first key: one number for each example, or one for all.
       mask: True where a query may attend to a key. None masks no entry.
       query_lengths: Number of queries of each example before the padding. None means no padding.
       key_lengths: Number of keys of each example before the padding. None means no padding.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
-      dropout_words: As in `Operands`.
-      dropout_scale: As in `Operands`.
+      dropout_words: See `Operands.dropout_words`.
+      dropout_scale: See `Operands.dropout_scale`.
     """
 
     query: Float[Array, "B T N H"]
@@ -151,9 +152,10 @@ def _make_operands(
 
 
 def _make_masks(inputs: Inputs, padded_lengths: tuple[int, int]) -> dict[str, Array]:
-    """Return the mask of a call as a padded key mask, query mask or mask of pairs, by name.
+    """Return a dict with the padded mask of a call, or an empty dict if the call has no mask.
 
-    The key mask also hides the keys beyond `key_lengths`.
+    The name of the mask is "key_mask" if all queries share the mask, "query_mask" if all keys share
+    the mask, and otherwise "mask". A key mask also hides the keys beyond `key_lengths`.
     """
     mask = inputs.mask
     if mask is None:
@@ -181,5 +183,5 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 def _fill_lengths(
     lengths: Int[Array, " B"] | None, batch: int, length: int
 ) -> Int[Array, " {batch}"]:
-    """Return one length per example, the length of the array if there is no padding."""
+    """Return the length of each example: `length` for all examples if `lengths` is None."""
     return jnp.full((batch,), length, jnp.int32) if lengths is None else lengths

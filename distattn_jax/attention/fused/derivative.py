@@ -1,7 +1,7 @@
 """Fused attention with a custom derivative, for the kernels of any chip.
 
-With weights A_ij of query i and key j, the cotangent dO of the values, the cotangent g of the
-received attention and the cotangent dz of the logsumexp:
+A_ij is the attention weight of query i and key j. dO, g and dz are the cotangents of the values, of
+the received attention and of the logsumexp. Then
 
     O_i   = Σ_j A_ij V_j                             values
     m_j   = Σ_i A_ij                                 received attention
@@ -13,8 +13,8 @@ With relation weights W_ir and their cotangent G (see `relations`), D_i also con
 The residuals are the operands, the values, one logsumexp per query and W. There is no (T, S) array.
 
 `forward_block` and `backward_block` compute one block of keys alone. If z is the logsumexp over all
-blocks and D belongs to the values of all blocks, then A = e^(s - z), and the gradients of the
-blocks add up to those of the whole.
+blocks and D is computed from the values of all blocks, then A = e^(s - z) for the scores s, and the
+gradients of the blocks add up to the gradients of the whole call.
 """
 
 import functools
@@ -56,7 +56,8 @@ class BlockOutputs(NamedTuple):
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded. It
         is `EMPTY_LOGSUMEXP` for a query without a visible key.
       received: Attention that each key receives, summed over the queries. None unless requested.
-      relation_weights: Relation weights W of each query. None for other scorings.
+      relation_weights: Relation weights W of each query: see `relations`. None if the scoring does
+        not need them.
     """
 
     values: Float[Array, "B T N E"]
@@ -87,10 +88,11 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
 
 
 def complete_operands(plan: Plan, operands: Operands) -> Operands:
-    """Return the operands with the fields that are computed from other operands.
+    """Add the operands that are computed from other operands.
 
-    These are the radius of each head, the heads with small scores, and the relation products, which
-    replace the tables and biases of relations.
+    These are the radius of each head (see `saturation`), the mask of heads with small scores (see
+    `small_scores`), and the relation products, which replace the tables and the bias of relations
+    (see `relations`).
     """
     found = None
     if plan.tolerance is not None:
@@ -139,7 +141,7 @@ _jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
 
 @_jit
 def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> BlockOutputs:
-    """Run the forward kernels for complete operands."""
+    """Run the forward kernels. `operands` is a result of `complete_operands`."""
     kernels = make_kernels(plan, operands)
     values, logsumexp, weights = kernels.forward()
     if operands.query_mask is not None:
@@ -191,7 +193,7 @@ def _run_backward(
 def backward_block(
     make_kernels: KernelFactory, plan: Plan, operands: Operands, backward: BackwardOperands
 ) -> Operands:
-    """Run the backward kernels for complete operands.
+    """Run the backward kernels. `operands` is a result of `complete_operands`.
 
     Args:
       make_kernels: Returns the kernels for a plan and operands.
@@ -225,7 +227,7 @@ def _empty_masked_queries(
     logsumexp: Logsumexp,
     weights: Float[Array, "B T N R"] | None,
 ) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None]:
-    """Give masked queries the outputs of a query without a visible key."""
+    """Replace the outputs of masked queries by the outputs of a query without a visible key."""
     is_visible = jnp.swapaxes(query_mask, 1, 2)[..., None]
     values = jnp.where(is_visible, values, 0)
     weights = None if weights is None else jnp.where(is_visible, weights, 0)
@@ -235,11 +237,14 @@ def _empty_masked_queries(
 
 
 def to_natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:
-    """Convert the logsumexp of the kernels, to base 2 and padded, to the natural logarithm."""
+    """Convert a logsumexp from base 2 to base e, and remove its padding.
+
+    The result is -inf for a query without a visible key.
+    """
     logsumexp = logsumexp[:, :, :queries]
     return jnp.where(logsumexp < EMPTY_LOGSUMEXP / 2, logsumexp / LOG2E, -jnp.inf)
 
 
 def from_natural_logsumexp(logsumexp: Float[Array, "B N T"]) -> Logsumexp:
-    """Convert a logsumexp to base 2, with the number of the kernels for -inf."""
+    """Convert a logsumexp from base e to base 2, and replace -inf by `EMPTY_LOGSUMEXP`."""
     return jnp.where(jnp.isfinite(logsumexp), logsumexp * LOG2E, EMPTY_LOGSUMEXP)

@@ -45,11 +45,11 @@ class Distances(NamedTuple):
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      share_diagonals: Returns its argument, a tile that is constant along each diagonal. A kernel
-        then computes about half of the entries of the tile, and copies the other half.
+      share_diagonals: Returns its argument, a tile that is constant along each diagonal. On a GPU,
+        the kernel then computes about half of the entries of the tile, and copies the other half.
       reciprocal: Returns 1 / x.
-      stored: Returns f of all entries, if a table contains f or a kernel has computed f before.
-        None means that f is computed from the distances.
+      stored: Returns f of all entries, from a table or from an earlier computation. If None, f must
+        be computed from the distances.
     """
 
     entries: Callable[[], Array]

@@ -14,7 +14,7 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Context manager: kernels that are traced inside it run in a Pallas interpreter on a CPU.
+    """Return a context in which all traced kernels run in a Pallas interpreter on a CPU.
 
     The interpreter for GPUs also detects races. Both interpreters are slow: use them for tests
     only.
@@ -32,17 +32,17 @@ def is_interpreted() -> bool:
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Return `make_kernels`, or a factory of interpreted kernels inside the context `interpreted`.
+    """Inside the context `interpreted`, return a factory of interpreted kernels.
 
     Args:
-      make_kernels: Factory of compiled kernels, returned unchanged outside of the context.
+      make_kernels: Factory of compiled kernels. It is returned unchanged outside of the context.
     """
     return _interpret(make_kernels) if is_interpreted() else make_kernels
 
 
 @functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a factory of the same kernels that run in an interpreter wherever they are traced."""
+    """Return a factory of the same kernels, which always run in an interpreter."""
 
     def interpret_kernel(kernel: Any) -> Any:
         if not callable(kernel):

@@ -1,14 +1,14 @@
-"""Calls of the kernels: what each kernel reads, visits and returns, on every type of chip.
+"""Calls of the kernels: the inputs, tiles and outputs of each kernel, for every type of chip.
 
-The rows of the score map of a kernel stay in the memory near the processor, and its columns are
-streamed tile by tile:
+The arrays of the rows of the score map stay in the memory near the processor, and the arrays of the
+columns are streamed tile by tile:
 
     rows      columns    kernels
     queries   keys       forward, query_gradient, attention_given
     keys      queries    key_gradient, received
 
-A type of chip has a subclass of `KernelCalls`. It adds the sizes of tiles, the layout of arrays in
-memory, and the bodies of the kernels.
+Each type of chip has a subclass of `KernelCalls`. The subclass adds the sizes of tiles, the layout
+of arrays in memory, and the bodies of the kernels.
 """
 
 import abc
@@ -42,7 +42,7 @@ class KernelCall(NamedTuple):
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
       moving: Matrices and vectors that belong to keys, in the GPU kernel `position_gradient`: see
-        `ScoreMap.has_moving_rows`. Its resident matrices belong to diagonals.
+        `ScoreMap.has_moving_rows`. `resident` belongs to diagonals in this kernel.
       relations: Arrays of the shape (B, T, N, R) with one number for each query and relation: see
         `relations`.
       tables: Tables of `TableScoring` that the kernel reads.
@@ -68,16 +68,16 @@ class KernelCall(NamedTuple):
 
 
 class KernelCalls(abc.ABC):
-    """Kernels of one attention call, as methods that return the results of `Kernels`.
+    """Kernels of one attention call. Each kernel is a method: see `Kernels`.
 
     Attributes:
       plan: Static options of the call.
       operands: Arrays of the call.
       schedules: Tiles that the blocks of each kernel visit.
-      scalars: A few numbers for each example and head, shape (B, N, count), by name.
-      queries: Matrices with one row per query that each kernel needs, by name.
-      separates_small_scores: True if the kernel `forward` has loops of its own for heads with small
-        scores.
+      scalars: Dict from name to a few numbers for each example and head, shape (B, N, count).
+      queries: Dict from name to matrix with one row per query. All kernels need these matrices.
+      separates_small_scores: True if the kernel `forward` has separate loops for heads with small
+        scores (see `small_scores`).
       position_gradient: The kernel `position_gradient`, or None if `query_gradient` computes the
         gradient of the position vectors.
     """
@@ -101,15 +101,16 @@ class KernelCalls(abc.ABC):
     def delta_inputs(self, backward: BackwardOperands) -> Arrays:
         """Return the inputs from which `query_gradient` gets D: see `BackwardOperands`.
 
-        The kernel returns `negative_delta` unless it is one of these inputs.
+        If `negative_delta` is not among them, the kernel returns `negative_delta`.
         """
 
     @abc.abstractmethod
     def run(self, call: KernelCall) -> Arrays:
-        """Run a kernel. Return its outputs by name, in the layout of `KernelCall`.
+        """Run a kernel. Return a dict from name to output, in the layout of `KernelCall`.
 
-        Outputs in addition to `KernelCall.output_types`: `relation_weights` of `forward`, and
-        `relation_products` and `positions` of `query_gradient`, if the scoring has them.
+        The dict has more entries than `KernelCall.output_types` if the scoring needs them:
+        `relation_weights` of `forward`, and `relation_products` and `positions` of
+        `query_gradient`.
         """
 
     @property
@@ -119,11 +120,11 @@ class KernelCalls(abc.ABC):
 
     @property
     def key_gradient_width(self) -> int:
-        """Number of columns of the gradient of the keys that `key_gradient` computes."""
+        """Number of columns of the keys for which `key_gradient` computes the gradient."""
         return self.operands.key.shape[-1]
 
     def bind(self) -> Kernels:
-        """Return the methods as the interface of all chips."""
+        """Return the methods as `Kernels`, the interface of all chips."""
         return Kernels(
             forward=self.forward,
             query_gradient=self.query_gradient,
@@ -162,7 +163,7 @@ class KernelCalls(abc.ABC):
         return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Return the gradients of queries, coefficients and relation products, and -D.
+        """Return all outputs of the kernel `query_gradient`, and -D.
 
         -D is `BackwardOperands.negative_delta`.
         """
@@ -278,11 +279,14 @@ class KernelCalls(abc.ABC):
         relation_cotangent: Float[Array, "B T N R"] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return the call of a kernel, with the masks, tables and relations that it needs.
+        """Return the call of a kernel, with the masks, tables and relations that the kernel needs.
 
-        The arguments are fields of `KernelCall`, except for `relation_cotangent`, the cotangent of
-        the relation weights in a gradient kernel, and `is_transposed`, which is True if the rows of
-        the score map are keys. `moving` is None if the rows do not move.
+        Most arguments are fields of `KernelCall`.
+
+        Args:
+          moving: Field of `KernelCall`. None if the rows do not move.
+          relation_cotangent: Cotangent of the relation weights, in a gradient kernel.
+          is_transposed: True if the rows of the score map are keys.
         """
         score_map = make_score_map(
             self.plan,
@@ -316,7 +320,7 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel that belong to queries, if they are columns."""
+        """Return the inputs of a gradient kernel that belong to queries, if queries are columns."""
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
 
@@ -331,14 +335,14 @@ class KernelCalls(abc.ABC):
         return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
 
     def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
-        """Return the type of a matrix with the rows and the dtype of another, for all N heads."""
+        """Return the type of a matrix with as many rows as `rows`, and its dtype, for N heads."""
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct(
             (batch, length, self.operands.query.shape[2], width), rows.dtype
         )
 
     def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a vector with one number for each row of a matrix and each head."""
+        """Return the type of a vector with one number for each row of `rows`, for N heads."""
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
 
@@ -348,7 +352,8 @@ class KernelCalls(abc.ABC):
         """Return the gradients of all coefficients.
 
         Args:
-          parts: Part of each query of the gradients, in the order of `Scoring.gradient_names`.
+          parts: Contribution of each query to the gradients, in the order of
+            `Scoring.gradient_names`.
         """
         coefficients = self.operands.coefficients
         if not parts:
@@ -358,7 +363,7 @@ class KernelCalls(abc.ABC):
 
 
 def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
-    """Return D of each query, for kernels that do not compute it."""
+    """Return D of each query (see `BackwardOperands`), for kernels that do not compute D."""
     delta = jnp.einsum(
         "btne,btne->bnt",
         backward.values,
@@ -370,7 +375,7 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
-    """Return a few numbers for each example and head, shape (B, N, count), by name."""
+    """Return a dict from name to a few numbers for each example and head, shape (B, N, count)."""
     batch, _, heads, _ = operands.query.shape
     lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
     scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
@@ -383,7 +388,7 @@ def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
 
 
 def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
-    """Return the key mask and the segments of the rows and of the columns, by name."""
+    """Return the key mask and the segments: one dict for the rows, and one for the columns."""
     rows: Arrays = {}
     columns: Arrays = {}
     if operands.key_mask is not None:
@@ -398,7 +403,7 @@ def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, 
 
 
 def _sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:
-    """Sum the parts of a gradient over the query heads that share one of K key heads."""
+    """Sum a gradient over each group of query heads that share one of K key heads."""
     if gradient.shape[2] == key_heads:
         return gradient
     parts = gradient.reshape(*gradient.shape[:2], key_heads, -1, gradient.shape[3])

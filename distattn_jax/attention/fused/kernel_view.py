@@ -1,10 +1,10 @@
-"""Base class `KernelView`: how the kernels see a variant.
+"""Base class `KernelView`, which translates a variant into the operands of the kernels.
 
-Each variant with kernels has one module in `fused.variants`, with a subclass of `KernelView` that
-`register` adds to the table `KERNEL_VIEWS`. Its method `make_form` writes the variant in the form
-that the kernels compute: a scoring, and the arrays that the scoring needs. The arrays depend on the
-positions of the first query and of the first key, which may be traced, so that a form can be made
-for any block of keys.
+Each variant with kernels has one module in `fused.variants`. The module contains a subclass of
+`KernelView`, which `register` adds to the table `KERNEL_VIEWS`. The method `make_form` of the
+subclass returns a scoring, and the arrays that the scoring needs. The arrays depend on the position
+of the first query minus the position of the first key. This offset may be traced, so that
+`make_form` can be called for any block of keys.
 """
 
 import abc
@@ -28,7 +28,8 @@ class Block(NamedTuple):
       query: Queries.
       key: Keys. The number of key heads K is N or a divisor of N.
       value: Values.
-      offset: Position of query 0 minus the position of key 0, of each example or of all examples.
+      offset: Position of query 0 minus the position of key 0: one number for each example, or one
+        for all.
       scale: Factor of the products of queries and keys.
     """
 
@@ -40,21 +41,21 @@ class Block(NamedTuple):
 
     @property
     def padded_lengths(self) -> tuple[int, int]:
-        """Number of queries and of keys, rounded up to a number that the kernels support."""
+        """Number of queries and number of keys, rounded up to multiples of `LENGTH_MULTIPLE`."""
         queries, keys = (x.shape[1] + -x.shape[1] % LENGTH_MULTIPLE for x in (self.query, self.key))
         return queries, keys
 
     @property
     def relative_positions(self) -> Int[Array, " D"]:
-        """Values of i - j from -S to T for padded queries i and keys j, without the offset."""
+        """Values of i - j from -S to T, without the offset. S and T are the padded lengths."""
         queries, keys = self.padded_lengths
         return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
 
     def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "B N C"]:
         """Stack C numbers of each head, and broadcast them to all examples and heads.
 
-        The stacked array is broadcast, so that a gradient needs one sum over the examples instead
-        of one for each of the C numbers.
+        The numbers are stacked before they are broadcast. The gradient then needs one sum over the
+        examples, instead of C sums.
         """
         stacked = jnp.stack(jnp.broadcast_arrays(*numbers), axis=-1)
         batch, _, heads, _ = self.query.shape
@@ -62,7 +63,7 @@ class Block(NamedTuple):
 
 
 class KernelForm(NamedTuple):
-    """Variant in the form that the kernels compute. See `Operands` for most of the arrays.
+    """Attention variant, translated into the operands of the kernels: see `Operands`.
 
     Query, key and tables are not padded: the caller pads their lengths and widths.
 
@@ -70,15 +71,16 @@ class KernelForm(NamedTuple):
       scoring: Function from products q · k to scores.
       query: Queries that are multiplied by keys.
       key: Keys.
-      coefficients: Coefficients of the scoring. None if it has none.
+      coefficients: Coefficients of the scoring. None if the scoring has no coefficients.
       tables: Tables of `TableScoring`.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
-      relation_bias: Number that is added to the products of the keys of each relation, or None.
+      relation_bias: Number for each relation, added to q · k of every pair in that relation, or
+        None. See `relations`.
       position_query: Queries that are multiplied by position vectors, or None.
       positions: Position vectors, one for each of `Block.relative_positions`, or None.
-      tolerance: Largest error of a score from treating the function of the distance as constant.
-        None evaluates the function at all distances.
+      tolerance: Largest allowed error of a score. Kernels replace the function of the distance by a
+        constant at far distances if the error stays below this. If None, they never replace it.
       trained_key_width: Number of columns of the key that need a gradient. None stands for all.
     """
 
@@ -97,18 +99,18 @@ class KernelForm(NamedTuple):
 
 
 class KernelView(abc.ABC):
-    """Translation of one type of variant for the kernels."""
+    """Translation of one type of variant into the operands of the kernels."""
 
     @abc.abstractmethod
     def make_form(self, variant: Any, block: Block) -> KernelForm:
         """Return the scoring and the arrays of a variant."""
 
     def unsupported_reason(self, variant: Any, block: Block, chip: str) -> str | None:
-        """Return why the kernels cannot compute a variant, or None if they can.
+        """Return the reason why the kernels cannot compute a variant, or None if they can.
 
         Args:
           variant: Attention variant.
-          block: Arrays of the call, of which only shapes and dtypes may be used.
+          block: Arrays of the call. Only their shapes and dtypes may be used.
           chip: "gpu" or "tpu".
         """
         return None
@@ -125,10 +127,10 @@ KERNEL_VIEWS: dict[type[Variant], KernelView] = {}
 
 
 def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[KernelView]]:
-    """Return a decorator of the view of a variant, which replaces an earlier view of the variant.
+    """Return a class decorator that registers a `KernelView` for a type of variant.
 
-    A view serves one exact type. A subclass of the variant may have other scores, so that it needs
-    a view of its own.
+    It replaces an earlier view of this type. A view serves one exact type: a subclass of the
+    variant may have other scores, and needs its own view.
     """
 
     def add(view: type[KernelView]) -> type[KernelView]:
@@ -139,5 +141,5 @@ def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[Kernel
 
 
 def broadcast_heads(variant: Any, heads: int) -> Any:
-    """Return a variant with one copy of each shared array for each head."""
+    """Return a variant in which each array that heads share is repeated for each head."""
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (heads, *leaf.shape[1:])), variant)

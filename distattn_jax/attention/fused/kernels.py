@@ -12,8 +12,8 @@ For query i and key j, the kernels compute
 e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
 cotangent of O, g is the cotangent of m, and -D_i is `BackwardOperands.negative_delta`. R are the
 position vectors, p_i is the position query of query i, and S is the number of keys. dS is the
-gradient of the scores, from which the scoring computes the gradient dP of the products q · k. With
-dropout, the sums with V and dO contain only the kept weights.
+gradient of the scores. The scoring computes the gradient dP of the products q · k from dS. With
+dropout, the sums that contain V or dO use only the weights that are kept.
 """
 
 from collections.abc import Callable
@@ -34,13 +34,14 @@ class Plan(NamedTuple):
       window: Largest number of positions by which a visible key may be before and after a query.
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
-      tolerance: Largest allowed error of a score from treating the distance function as constant at
-        large distances. If it is 0, the function is treated as constant only where its value in
-        float32 is constant. If it is None, the function is evaluated at all distances.
-      trained_key_width: Number of columns of the keys that need a gradient. They are the first
-        columns. The kernels may return zeros for the gradient of the others. None stands for all.
-      has_padded_keys: False if no example has padded keys. Kernels are then compiled without the
-        code for tiles with padded keys, if tiles divide the number of keys.
+      tolerance: Largest allowed error of a score. Kernels replace the distance function by a
+        constant at large distances if the error stays below this. If 0, they replace it only where
+        its value in float32 is constant. If None, they never replace it.
+      trained_key_width: Number of columns of the keys that need a gradient. These are the first
+        columns. The kernels may return zeros for the gradient of the other columns. If None, all
+        columns need a gradient.
+      has_padded_keys: False if no example has padded keys. If the number of keys is also a multiple
+        of the tile size, kernels are compiled without the code for tiles with padded keys.
     """
 
     scoring: Scoring
@@ -88,7 +89,7 @@ class Kernels(NamedTuple):
         g of the received attention, shape (B, N, S).
       padded_queries: Length of the logsumexp that the kernels read, at least T.
       position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
-        computes it.
+        computes this gradient.
     """
 
     forward: Callable[[], tuple[Array, Array, Array | None]]

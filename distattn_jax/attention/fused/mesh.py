@@ -25,7 +25,10 @@ AxisNames = tuple[str, ...] | None
 
 
 def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
-    """Run `attend` on each device with its own share of the inputs, and return its outputs."""
+    """Run `attend` on each device with its own share of the inputs.
+
+    Return the outputs of all devices as global arrays.
+    """
     mesh = jax.typeof(inputs.query).sharding.mesh
     if mesh.empty:
         mesh = jax.sharding.get_abstract_mesh()
@@ -66,7 +69,8 @@ def is_partly_manual() -> bool:
 def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
     """Return the partition spec of each input: batch and heads are sharded as in the query.
 
-    Examples or heads share an array whose axis has size 1: each device gets a copy of it.
+    If a batch or head axis has size 1, all examples or heads share the array. This axis is not
+    sharded: each device gets a copy.
     """
     batch, heads = _batch_and_head_axes(mesh, inputs.query)
 

@@ -12,9 +12,10 @@ EMPTY_LOGSUMEXP = 1e30
 
 
 def select_precision(dtype: Any) -> lax.Precision | None:
-    """Return the precision of a matrix product of a call whose queries have the given dtype.
+    """Return the precision of the matrix products of a call, given the dtype of its queries.
 
-    By default, a TPU rounds float32 numbers to bfloat16.
+    The highest precision is requested for float32, because a TPU rounds float32 numbers to bfloat16
+    by default.
     """
     return lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
@@ -26,18 +27,18 @@ class Operands(NamedTuple):
     queries and the position vectors have gradients.
 
     Attributes:
-      query: Queries. All matrices have the dtype of the queries, which a type of chip supports.
+      query: Queries. All matrices have the dtype of the queries.
       key: Keys of K heads, where K is a divisor of N. Query head n attends to key head
         n // (N / K).
       value: Values with as many heads as the keys.
       coefficients: Slope, shift, height and far value of the distance function, stacked in this
-        order: C is 4. For `TableScoring`, the parameters of f, which receive the gradients that the
-        tables determine. The dot product has no coefficients: C is 0.
+        order: C is 4. For `TableScoring`, C parameters of f: the kernels read only the tables, but
+        return the gradients of these parameters. The dot product has no coefficients: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
-      key_mask: True for visible keys. It is False for padded keys. None if the call has no mask of
-        keys. At most one of `key_mask`, `query_mask` and `mask` is not None.
+      key_mask: True for visible keys, False for masked and padded keys. None if the call has no
+        mask of keys. At most one of `key_mask`, `query_mask` and `mask` is not None.
       query_mask: True for queries that attend to keys. None if the call has no mask of queries.
       mask: 1 where a query may attend to a key, otherwise 0. Its last two axes are padded to a
         multiple of 16. None if the call has no mask of pairs.
@@ -50,21 +51,21 @@ class Operands(NamedTuple):
       tables: Tables of `TableScoring`: the function f of the relative position, followed by its
         derivative with respect to each of the C parameters. Number x of a table belongs to the
         queries i and keys j with i - j = x - S, for x from 0 to T + S: D is T + S + 1.
-      radius: Smallest distance at which the distance function is treated as constant. If it is
-        None, the function is evaluated at all distances.
+      radius: Smallest distance from which on the distance function is treated as constant: see
+        `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
         see `skipped_tiles`. None means that there are no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
       key_table: Vectors that are added to the keys, one for each relation: see `relations`. None
-        adds nothing. The kernels use `relation_products` instead.
+        adds nothing. The kernels do not read the table: they read `relation_products`.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
-        The kernels return relation weights instead.
-      relation_bias: Number that is added to the products of all queries and the keys of each
-        relation. None adds nothing. The kernels use `relation_products` instead.
-      relation_products: Number that is added to the products of each query and the keys of each of
-        R = 2k + 1 relations. It is 0 for the first relation. All examples and queries share the
-        products of a bias. None adds nothing.
+        The kernels do not read the table: they return relation weights.
+      relation_bias: Number for each relation, added to q · k of every pair in that relation. None
+        adds nothing. The kernels do not read the bias: they read `relation_products`.
+      relation_products: Number for each query and each of R = 2k + 1 relations, added to q · k of
+        the keys in that relation. The numbers of relation 0 are 0. If they come from a bias, all
+        examples and queries share them. None adds nothing.
       position_query: Queries that are multiplied by position vectors, for `PositionScoring`.
       positions: Position vectors of `PositionScoring`. Vector x belongs to the queries i and keys j
         with i - j = x - S, for x from 0 to T + S: D is T + S + 1. Examples or heads may share them.
@@ -97,12 +98,12 @@ class Operands(NamedTuple):
 
     @property
     def shares_relation_products(self) -> bool:
-        """True if all queries have the same relation products, those of a bias."""
+        """True if all queries share the relation products, because they come from a bias."""
         return self.relation_products is not None and self.relation_products.shape[1] == 1
 
     @property
     def table_distances(self) -> Int[Array, "B 1 D"]:
-        """Distance |i - j| that each number of a table belongs to, in the order of `tables`."""
+        """Distance |i - j| of each number of a table, in the order of `tables`."""
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
         return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]
 
@@ -118,9 +119,9 @@ class BackwardOperands(NamedTuple):
       values: Output values O.
       other_delta: Σ_j A_ij g_j - dz_i for each query i, where A are the attention weights, and dz
         is the cotangent of the logsumexp. With relation weights W, the sum also contains
-        Σ_r W_ir G_ir. None means 0. A kernel without the input `values` gets D_i instead.
-      negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. Its last axis may be
-        padded. It is None before the kernel `query_gradient`, which computes it.
+        Σ_r W_ir G_ir. None means 0.
+      negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. The last axis may be
+        padded. None before the kernel `query_gradient` runs, because this kernel may compute -D.
       relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.
     """
 

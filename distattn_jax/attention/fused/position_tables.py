@@ -24,7 +24,7 @@ def count_parameters(variant: Any) -> int:
 
 
 def unsupported_parameters_reason(variant: Any) -> str | None:
-    """Return why a function has too many parameters for the kernels, or None."""
+    """Return an error text if a function has too many parameters for the kernels, else None."""
     parameters = count_parameters(variant)
     if parameters <= MAX_PARAMETERS:
         return None

@@ -19,11 +19,12 @@ A bias b of relations, such as that of T5, is P[i, r] = b_r / scale.
 
 The tables occur in plain matrix products outside of the kernels, so JAX derives their gradients.
 
-The relations 0 and 2k are the ends. A tile is far if all its entries have the same end relation. It
-adds one number per query to the products, and its row sums to W[i, 0] or W[i, 2k]. All other tiles
-are band tiles. Each pair (i, r) with 0 < r < 2k belongs to one key, so that band tiles write such
-entries of W and dP without conflicts. A band tile is computed before the logsumexp of its rows is
-known. A GPU writes scores instead of weights, and computes the weights after the kernel.
+The relations 0 and 2k are the end relations, or ends. A tile is far if all its entries have the
+same end relation. A far tile adds one number per query to the products, and adds the sum of each
+row of its weights to W[i, 0] or W[i, 2k]. All other tiles are band tiles. Each pair (i, r) with
+0 < r < 2k belongs to one key, so that band tiles write such entries of W and dP without conflicts.
+A band tile is computed before the logsumexp of its rows is known. A GPU kernel therefore writes
+scores instead of weights, and the weights are computed after the kernel.
 
 Adding one number to all scores of a query changes its logsumexp, but no weight. The kernels
 therefore receive P[i, r] - P[i, 0]: far tiles with relation 0 then add nothing.
@@ -42,21 +43,24 @@ BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in 
 
 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
-    """Return the sides of the end relations that visible keys can have."""
+    """Return the sides on which visible keys can have an end relation.
+
+    The result contains BEFORE for relation 0 and, without a causal mask, AFTER for relation 2k.
+    """
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
 
 
 def unsupported_distance_reason(clip_distance: int) -> str | None:
-    """Return why the kernels do not support a clip distance, or None if they support it."""
+    """Return an error text if the kernels do not support a clip distance, else None."""
     if clip_distance <= MAX_CLIP_DISTANCE:
         return None
     return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {clip_distance}"
 
 
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
-    """Return an equivalent table with 2 clip_distance + 1 relations.
+    """Extend a table to 2 clip_distance + 1 relations, without a change of the attention.
 
-    A larger table repeats the first and the last relation.
+    The vectors of the first and the last relation are repeated.
     """
     padding = clip_distance - table.shape[1] // 2
     first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding
@@ -64,9 +68,10 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
 
 
 def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
-    """Return P[i, r] - P[i, 0] from the table of keys or the relation bias, or None.
+    """Return P[i, r] - P[i, 0], computed from the table of keys or from the relation bias.
 
-    All examples and queries share the products of a bias.
+    All examples and queries share the result for a bias. Return None if there is neither a table
+    nor a bias.
     """
     table, bias = operands.key_table, operands.relation_bias
     if table is not None:
@@ -93,7 +98,7 @@ def multiply_relations(
 ) -> Float[Array, "B T N R"]:
     """Return q_i · A^K_r for each query i and relation r, in float32.
 
-    The table is rounded to the dtype of the query, as the keys are.
+    The table is rounded to the dtype of the query.
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(

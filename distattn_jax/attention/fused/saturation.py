@@ -1,8 +1,8 @@
 """Saturation radius: the distance beyond which the distance function f is treated as constant.
 
 At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radius is the smallest
-distance for which this replacement changes no score, and no derivative of a score with respect to
-the slope, by more than the tolerance:
+distance for which this replacement changes scores, and their derivatives with respect to the slope,
+by at most the tolerance:
 
     Q · K · height · max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
@@ -17,7 +17,8 @@ With `TableScoring`, the scores of a head are treated as 0 beyond a radius for w
 
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
-If there is none, kernels read f from its table everywhere: this is as fast as a constant.
+If there is no such radius, kernels read f from its table at all distances. This is as fast as a
+constant.
 """
 
 import functools
@@ -85,8 +86,8 @@ def find_table_radius(
       tolerance: Largest allowed error of a score.
 
     Returns:
-      The radius of each head, and a mask that is True for heads with a radius that is smaller than
-      the largest distance.
+      The radius of each head, and a mask that is True for heads whose radius is at most the largest
+      distance.
     """
     query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
     distance = operands.table_distances
@@ -101,7 +102,7 @@ def find_table_radius(
 def largest_product(
     query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
 ) -> Float[Array, "B N"]:
-    """Return an upper bound of |q · k| for each head, the product of the largest norms."""
+    """Return an upper bound of |q · k| for each head: the product of the largest norms."""
     group_size = query.shape[2] // key.shape[2]
     return _largest_norm(query) * jnp.repeat(_largest_norm(key), group_size, axis=1)
 

@@ -1,15 +1,18 @@
 """Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
-columns are queries. The intersection of the visible columns of all restrictions (see
-`visible_columns`) and the distances determine the kinds and runs of tiles (see `tile_runs`).
+columns are queries. Each restriction (lengths, window, masks, segments) limits the columns that a
+block sees: see `visible_columns`. The columns that satisfy all restrictions, and the distances,
+determine the kinds and runs of tiles: see `tile_runs`.
 
-A kernel compiles one loop per kind. A schedule therefore contains only the kinds that the
-call needs. Segments, or a mask of pairs, may mask any tile. Only then are there MASKED FAR and
-MASKED ZERO tiles, and only then does one loop visit all runs of a kind. Under all other
-restrictions, masked tiles are MASKED at any distance, and the tiles are visited in the order of
-their columns: runs of one kind before and after the diagonal have a loop each, because one loop for
-both would need more registers.
+A kernel compiles one loop per kind. A schedule therefore contains only the kinds that the call
+needs. There are two cases:
+
+- With segments or a mask of pairs, any tile may be masked. There are MASKED FAR and MASKED ZERO
+  tiles, and one loop visits all runs of a kind.
+- Otherwise, masked tiles are of the kind MASKED at all distances, and the tiles are visited in the
+  order of their columns. Runs of one kind before and after the diagonal have separate loops,
+  because one loop for both would need more registers.
 
 Query i has position i + offset, and key j has position j.
 """
@@ -46,7 +49,8 @@ class TileSizes(NamedTuple):
     Attributes:
       block_rows: Number of rows (queries, keys or diagonals) in a block.
       columns: Number of columns in a tile.
-      parts: Number of parts of a block that can visit different tiles.
+      parts: Number of parts into which the rows of a block are divided. Each part can visit
+        different tiles.
     """
 
     block_rows: int
@@ -62,17 +66,17 @@ class ScheduleInputs(NamedTuple):
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
       window: Limits of the distance between a query and a visible key.
-      radius: Smallest distance at which the distance function is treated as constant. None means
-        that no tile is far.
+      radius: Smallest distance from which on the distance function is treated as constant: see
+        `saturation`. None means that no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads.
-      has_small_scores: True for heads whose scores are all small. None means that kernels do not
-        distinguish them.
+      has_small_scores: True for heads whose scores are all small: see `small_scores`. None means
+        that kernels do not distinguish them.
       key_mask: True for keys that are visible. None means that all keys are visible.
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
       has_mask: True if there is a mask of pairs of a query and a key. All tiles are then masked.
-      full_keys: Number of keys, if no example has padded keys. None if some may have.
+      full_keys: Number of keys, if no example has padded keys. None if some example may have them.
     """
 
     query_lengths: Int[Array, " B"]
@@ -98,10 +102,10 @@ class VisibleColumns(NamedTuple):
     """Columns that each block of rows sees.
 
     Attributes:
-      position: Index of the column at the position of the first row of the block.
+      position: Column with the same position as the first row of the block.
       columns: Columns that the rows see.
-      starts_masked: True if the first visited tiles may be masked.
-      ends_masked: True if the last visited tiles may be masked.
+      starts_masked: True if the first visited tiles may contain masked entries.
+      ends_masked: True if the last visited tiles may contain masked entries.
     """
 
     position: Int[Array, "B 1 blocks"]
@@ -127,8 +131,8 @@ def schedule_blocks(
       length: Number of rows.
       is_transposed: If True, return the tiles of queries that each block of keys visits.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
-      keeps_column_order: If True, visit the tiles in the order of their columns. If False, runs of
-        the same kind become neighbours if segments or a mask of pairs may mask any tile.
+      keeps_column_order: If True, always visit the tiles in the order of their columns. If False,
+        segments or a mask of pairs change the order: runs of the same kind become neighbours.
     """
     if is_transposed:
         visible = _find_queries(inputs, length, block_rows)
@@ -211,7 +215,7 @@ def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> Visib
     """Return the queries that see each block of keys.
 
     Padded queries count as visible, because their weights are 0. Masked keys between the first and
-    the last visible key are visited, because the kernels set the outputs of masked keys to 0.
+    the last visible key count as visible, because the kernels set their outputs to 0.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)
@@ -234,10 +238,10 @@ def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> Visib
 def schedule_diagonal_blocks(
     inputs: ScheduleInputs, blocks: int, block_rows: int, tile_size: int, origin: int
 ) -> TileSchedule:
-    """Return the tiles of queries that each block of diagonals visits.
+    """Return the tiles that each block of diagonals visits.
 
-    The rows of the tiles are keys. The first visited tile may begin before key 0. All sizes are
-    multiples of `tile_size`. The inputs have no radius.
+    The rows of the tiles are keys, and the columns are queries. The first visited tile may begin
+    before key 0. All sizes are multiples of `tile_size`. The inputs have no radius.
 
     Args:
       tile_size: Number of keys and number of queries in a tile.
@@ -316,13 +320,14 @@ class CallSchedules:
         needs_zero_tiles: bool = True,
         separates_small_scores: bool = False,
     ) -> TileSchedule:
-        """Return the tiles that each block of queries visits, or of keys if `is_transposed`.
+        """Return the tiles that each block of rows visits.
 
         Args:
-          drops_weights: True if dropout, if there is any, applies to the weights that the kernel
-            sums.
-          needs_zero_tiles: False if tiles whose scores are treated as 0 change no result.
-          separates_small_scores: True if heads with small scores have kinds of tiles of their own.
+          is_transposed: True if the rows are keys, False if the rows are queries.
+          drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
+          needs_zero_tiles: False if the kernel may skip tiles whose scores are treated as 0.
+          separates_small_scores: True if heads with small scores get separate tile kinds (see
+            `tile_runs`).
         """
         inputs, operands = self.inputs, self.operands
         if separates_small_scores:
@@ -353,12 +358,15 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if there are tiles of zero scores which no sum replaces."""
+        """Return True if there are tiles of zero scores that the kernel cannot replace by sums."""
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         return self.operands.is_zero_beyond_radius is not None and not has_sums
 
     def _may_visit_different_tiles(self) -> bool:
-        """Return True if parts of a block may need different tiles, in the order of columns."""
+        """Return True if the parts of a block may visit different tiles.
+
+        The tiles must be visited in the order of their columns.
+        """
         window, operands = self.plan.window, self.operands
         differs = operands.radius is not None or window != Window()
         may_leave_column_order = operands.mask is not None or operands.query_segments is not None

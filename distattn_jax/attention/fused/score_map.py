@@ -32,10 +32,10 @@ class ScoreMap(NamedTuple):
       has_dropout: If True, drop weights before they are multiplied by the values.
       is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
         queries and the columns are keys.
-      has_moving_rows: True in the GPU kernel `position_gradient`. Its blocks are diagonals, so that
-        its rows (keys) change with every tile.
-      is_16_bit: True if queries, keys and values have 16 bits, so that scores need fewer digits
-        than float32 has.
+      has_moving_rows: True in the GPU kernel `position_gradient`. A block of this kernel consists
+        of diagonals instead of rows, so that the rows (keys) change with every tile.
+      is_16_bit: True if queries, keys and values have 16 bits. Scores then need fewer digits than
+        float32 has.
     """
 
     scoring: Scoring
@@ -86,8 +86,8 @@ class TileView(NamedTuple):
     Attributes:
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
-      positions: Distances |i - j| of the entries, or the numbers of tables for their relative
-        positions. It is None if the scores of the tile do not depend on positions.
+      positions: Distances |i - j| of the entries, or a function that reads the numbers of the
+        entries from a table. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
       coefficients: Coefficients of the distance function of the head, or None for the dot product.
     """
@@ -118,10 +118,10 @@ class TileView(NamedTuple):
 
     @property
     def far_derivative(self) -> jax.Array | None:
-        """Derivative of the scores by positive products q · k, if f is constant in the tile.
+        """Derivative of the scores with respect to positive products q · k in a far tile.
 
-        The attribute is None if f is not constant, if products are not multiplied by f, or if the
-        weights contain the derivative.
+        None if f is not constant in the tile, if products are not multiplied by f, or if the kernel
+        multiplies the weights by the derivative (see `TileScores.log_derivative`).
         """
         scores, coefficients = self.tile_scores, self.coefficients
         if coefficients is None or not scores.is_far or self.scoring.is_additive:
@@ -135,7 +135,7 @@ class TileView(NamedTuple):
 
         Args:
           score_gradient: Gradient of the scores.
-          has_far_derivative: True if `score_gradient` has been multiplied by `far_derivative`.
+          has_far_derivative: True if `score_gradient` already includes the factor `far_derivative`.
         """
         coefficients = self.coefficients
         one: Any = 1.0

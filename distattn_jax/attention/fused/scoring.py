@@ -41,13 +41,13 @@ class TileScores(NamedTuple):
       scores: Scores before the multiplication by `score_multiplier`.
       products: Products q · k.
       f: Distance function of each entry. If the score contains a ReLU, f is set to 0 where the
-        product is negative. The attribute is None if `is_far`, and may be None if no gradient is
+        product is not positive. None if `is_far` is True. It may be None if no gradient is
         computed.
       is_far: True if f is the same in the whole tile, because every key of the tile is far from
         every query of the tile.
-      log_derivative: Base-2 logarithm of the derivative of the scores by the products q · k, which
-        is the same in the whole tile. The kernel multiplies the weights by this derivative, and
-        `product_gradient` does not. The attribute is None if `product_gradient` does it.
+      log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
+        q · k. This derivative is the same in the whole tile, and the kernel must multiply the
+        weights by it. If None, `product_gradient` applies the derivative instead.
     """
 
     scores: Array
@@ -64,15 +64,16 @@ ReadTable = Callable[[str], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """Base class of scorings. Its defaults are those of the score scale q · k.
+    """Base class of scorings. The defaults describe the score scale q · k.
 
-    The attributes tell the kernels which inputs, outputs and loops a scoring needs. A scoring that
-    turns one of them into a field writes `dataclasses.field()`, so that it has no default.
+    The attributes tell the kernels which inputs, outputs and loops a scoring needs. A subclass can
+    make an attribute a dataclass field. It then writes `dataclasses.field()`, so that the field has
+    no default.
 
     Attributes:
       scale: Factor of the product q · k.
       is_dot_product: True if the score is scale q · k, and nothing else.
-      distinctions: Properties of tiles for which the kernels need separate loops.
+      distinctions: Differences between tiles that force the kernels to use separate loops.
       function: Function f of the distance, computed from the coefficients of a head. None if the
         scoring has no such function.
       is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
@@ -111,7 +112,7 @@ class Scoring:
         *,
         is_far: bool,
     ) -> Any:
-        """Return the input of `score` that depends on positions, or None.
+        """Return the argument `positions` of `score`, or None if `score` needs no positions.
 
         Args:
           read_distances: Returns the distances of the tile.
@@ -149,9 +150,9 @@ class Scoring:
         return TileScores(products, products)
 
     def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
-        """Return the scores of a far tile for a kernel that needs only the gradient of products.
+        """Return the scores of a far tile, for a kernel that needs only the gradient of products.
 
-        None means that the kernel must call `score` instead.
+        If the result is None, the kernel must call `score` instead.
         """
         return None
 
@@ -169,10 +170,10 @@ class Scoring:
         tile_scores: TileScores,
         coefficients: Any,
     ) -> CoefficientGradients:
-        """Return the terms of the coefficient gradients, before the sum over the tile.
+        """Return the gradients of the coefficients, before the sum over the entries of the tile.
 
-        There is one array of the shape of the tile for each of the first `summed_gradients`
-        coefficients in `gradient_names`. None stands for an array of zeros.
+        The result has one array of the shape of the tile for each of the first `summed_gradients`
+        names in `gradient_names`. None stands for an array of zeros.
         """
         return ()
 
@@ -188,14 +189,18 @@ class Scoring:
         return jnp.moveaxis(sums, 0, -1)
 
     def find_radius(self, operands: Operands, tolerance: float) -> Radius | None:
-        """Return the saturation radius of each head, and where scores beyond it are treated as 0.
+        """Return the saturation radius of each head, and a mask of heads: see `saturation`.
 
-        None means that f is evaluated at all distances: see `saturation`.
+        The mask is True for heads whose scores beyond the radius are treated as 0. If the result is
+        None, f is evaluated at all distances.
         """
         return None
 
     def largest_factor(self, operands: Operands) -> Float[Array, "B N"] | float | None:
-        """Return the largest |score / (q · k)| of each head, to base 2. None means unknown."""
+        """Return an upper bound of |score / (q · k)| for each head, or None if it is unknown.
+
+        The score is to base 2.
+        """
         return None
 
 
@@ -213,9 +218,9 @@ class DotProductScoring(Scoring):
 class DistanceScoring(Scoring):
     """Distance-aware attention with a function f of the distance |i - j|.
 
-    The score is height ReLU(q · k) f, or scale q · k + height f if `is_additive`. The height is one
-    of the coefficients and includes log2(e). If `is_additive` is False, the height also includes
-    the scale.
+    The score is height ReLU(q · k) f. If `is_additive`, it is scale q · k + height f. The height is
+    one of the coefficients and includes log2(e). If `is_additive` is False, the height also
+    includes the scale.
 
     Attributes:
       function: Distance function f.
@@ -276,12 +281,12 @@ class DistanceScoring(Scoring):
         return TileScores(products * f, products, f)
 
     def score_derivatives(self, products, coefficients):
-        """Return scores whose weights, times f, are the derivatives of the softmax by the products.
+        """Return scores with -1e30 at all entries whose product is not positive.
 
-        The derivative of a score by its product is f if the product is positive, otherwise 0.
-        Entries with derivative 0 get the score -1e30, so that their weights are 0. The kernel
-        multiplies all other weights by f. This takes fewer operations than `score` and
-        `product_gradient`. The result is None if f may be negative, because it has no logarithm.
+        The derivative of a score with respect to its product is f if the product is positive, and 0
+        otherwise. The score -1e30 makes the weight 0, and the kernel multiplies all other weights
+        by f (it subtracts log f from the logsumexp). This takes fewer operations than `score` and
+        `product_gradient`. The result is None if f may be negative, because log f does not exist.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None
@@ -346,15 +351,15 @@ class DistanceScoring(Scoring):
 
 @dataclasses.dataclass(frozen=True)
 class TableScoring(Scoring):
-    """Attention with any function f of the relative position i - j, which a table contains.
+    """Attention with any function f of the relative position i - j, stored in a table.
 
-    The score is ReLU(q · k) f, or scale q · k + f if `is_additive`. Scores are to base 2: the table
-    includes log2(e) and, if `is_additive` is False, the scale.
+    The score is ReLU(q · k) f. If `is_additive`, it is scale q · k + f. Scores are to base 2: the
+    table includes log2(e) and, if `is_additive` is False, the scale.
 
     Attributes:
       is_additive: If True, f is added to scale q · k. If False, ReLU(q · k) is multiplied by f.
-      parameters: Number of parameters of f. There is one more table for each of them, which
-        contains the derivative of f with respect to the parameter.
+      parameters: Number of parameters of f. For each parameter, one more table contains the
+        derivative of f with respect to the parameter.
     """
 
     is_additive: bool = dataclasses.field()

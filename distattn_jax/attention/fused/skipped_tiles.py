@@ -2,9 +2,9 @@
 
 A head may treat all scores beyond its radius as 0 (see `saturation`). Each key beyond the radius
 then has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to base 2. The kernel
-`query_gradient` skips such tiles, because their gradients of queries and coefficients are 0. All
-other kernels skip these tiles if they can add these sums over the queries i or keys j of the
-skipped tiles:
+`query_gradient` skips tiles beyond the radius, because their gradients of queries and coefficients
+are 0. Each other kernel skips these tiles if it can add precomputed sums over the queries i or the
+keys j of the skipped tiles:
 
     forward           Σ_j V_j, and the number of keys
     key gradient      Σ_i 2^-z_i dO_i
@@ -14,7 +14,7 @@ skipped tiles:
 dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
-sums either, because each query drops different keys. Where there are no sums, the kernels visit the
+sums either, because each query drops different keys. If a kernel has no such sums, it visits the
 tiles as ZERO tiles (see `tile_runs`).
 """
 
@@ -32,10 +32,10 @@ Sums = dict[str, Array]
 
 
 def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
-    """Return True if a kernel adds sums over the tiles beyond the radius and skips these tiles.
+    """Return True if a kernel skips the tiles beyond the radius and adds precomputed sums instead.
 
     Args:
-      drops_weights: True if dropout applies to the weights that the kernel sums.
+      drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
     """
     is_restricted = (
         operands.mask is not None
@@ -73,21 +73,21 @@ class SkippedTiles(NamedTuple):
     def sums_for_key_gradient(
         self, logsumexp: Float[Array, "B N _"], values_cotangent: Float[Array, "B T N E"]
     ) -> Sums:
-        """Return the sum of (2^-logsumexp times the cotangent of the values) of skipped queries."""
+        """Return Σ_i 2^-z_i dO_i over the skipped queries i, where z_i is the logsumexp."""
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
         rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
         return {"value": self._sum_queries(rows)}
 
     def sums_for_received(self, logsumexp: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of 2^-logsumexp of the skipped queries."""
+        """Return the sum of 2^-logsumexp over the skipped queries."""
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         rows = _as_matrix(jnp.exp2(-logsumexp), self.operands.query)
         return {"received": self._sum_queries(rows)}
 
     def sums_for_attention_given(self, received_cotangent: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of the cotangent of the received attention of the skipped keys."""
+        """Return the sum of the cotangent of the received attention over the skipped keys."""
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         return {
@@ -140,11 +140,12 @@ def sum_skipped_rows(
     """Sum the rows of x over the tiles that each block skips.
 
     Args:
-      x: Vectors of width W, one for each key if the blocks are blocks of queries, or one for each
-        query if the blocks are blocks of keys. Keys may have fewer heads K than queries.
+      x: Vectors of width W. If the blocks consist of queries, there is one vector for each key. If
+        the blocks consist of keys, there is one vector for each query. K is N or a divisor of N.
       schedule: Tiles that each block visits.
       is_zero_beyond_radius: True for heads that skip tiles. The sums of all other heads are 0.
-      tile_columns: Number of rows of x in a tile.
+      tile_columns: Number of columns of a tile of the score map. Each column corresponds to one row
+        of x.
       before: If True, include the tiles before the first visited tile.
       after: If True, include the tiles after the last visited tile.
     """
@@ -165,7 +166,7 @@ def sum_skipped_rows(
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
     """Return, for each tile of `tile_columns` rows, the sum of all rows before the tile.
 
-    The last entry of the result follows the entries of all tiles and is the sum of all rows.
+    The result has one more entry at the end: the sum of all rows.
     """
     length = x.shape[1]
     padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
@@ -177,7 +178,8 @@ def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, 
 def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[Array, "B S _ W"]:
     """Set the rows of padded and masked keys to 0.
 
-    The result has N heads if the query heads have different key masks, otherwise as many as x.
+    If query heads have different key masks, the result has N heads. Otherwise, it has as many heads
+    as x.
     """
     if operands.key_mask is None:
         is_key = jnp.arange(x.shape[1])[None, :] < operands.key_lengths[:, None]

@@ -1,16 +1,16 @@
 """Heads with small scores, whose softmax needs no maximum.
 
 A softmax divides 2^(e_j - m) by the sum of these powers, where e_j are the scores to base 2. The
-result is the same for every number m. The largest score as m makes sure that no power overflows,
-but a kernel spends many instructions on it: it compares all scores, and rescales its sums whenever
-it finds a larger one.
+result is the same for every number m. If m is the largest score, no power overflows. But the search
+for the largest score costs many instructions: a kernel compares all scores, and rescales its sums
+whenever it finds a larger score.
 
 If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as well. The sum of
 2^20 powers times values up to 2^10 is below 2^127, and no power is below 2^-126. This holds for
 bfloat16, which has the range of float32, but not for float16. Larger values are not detected.
 
-The norms of queries and keys bound the scores: |q · k| <= |q| |k|. Their computation pays only for
-long sequences.
+The norms of queries and keys bound the scores: |q · k| <= |q| |k|. Computing the norms saves time
+for long sequences only.
 """
 
 import jax
@@ -26,7 +26,7 @@ MIN_LENGTH = 1024  # of queries and of keys
 
 
 def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | None:
-    """Return True for each head whose scores are all small.
+    """Return a mask that is True for each head whose scores are all small.
 
     Return None for scorings without a simple bound, for dtypes that need a maximum, and for short
     sequences.

@@ -7,15 +7,16 @@ the tiles that require this.
     MASKED            some entries may be masked (`is_masked`)
     PLAIN             all entries are visible
     FAR               all entries are visible, and f is constant because |i - j| >= radius (see
-                      `saturation`) with all keys before or all keys after all queries (`is_far`)
+                      `saturation`); all keys are before, or all keys are after, the queries
+                      (`is_far`)
     ZERO              all entries are visible, and all scores are treated as 0 (`is_zero`)
     SMALL PLAIN       as PLAIN, in a head whose scores are all small (`has_small_scores`)
     SMALL FAR         as FAR, in a head whose scores are all small
     MASKED FAR        as FAR, but some entries may be masked
     MASKED ZERO       as ZERO, but some entries may be masked
 
-ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip these
-tiles where their sum is 0 or known: see `skipped_tiles`.
+ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip ZERO
+tiles if their contribution is 0 or can be computed in advance: see `skipped_tiles`.
 """
 
 import itertools
@@ -35,8 +36,8 @@ class TileKind(NamedTuple):
       is_far: True if the distance function is treated as constant in each of the tiles.
       is_zero: True if all scores of the tiles are treated as 0.
       is_masked: True if some entries of the tiles may be masked.
-      side: 1 if all keys of a far tile are before all of its queries, -1 if they are after them. It
-        is 0 in all other tiles, or if the side does not matter.
+      side: 1 if all keys of a far tile are before all queries of the tile, -1 if they are after all
+        queries. 0 in all other tiles, or if the side does not matter.
       has_small_scores: True if all scores of the head are small: see `small_scores`.
     """
 
@@ -48,11 +49,11 @@ class TileKind(NamedTuple):
 
 
 class Distinctions(NamedTuple):
-    """Properties of tiles for which the kernels of a scoring need separate loops.
+    """Differences between tiles that force the kernels of a scoring to use separate loops.
 
     Attributes:
-      far: True if tiles beyond the radius differ from all other tiles.
-      far_sides: True if far tiles before the diagonal differ from far tiles after the diagonal.
+      far: True if tiles beyond the radius (see `saturation`) need their own loop.
+      far_sides: True if far tiles before and after the diagonal need different loops.
     """
 
     far: bool = False
@@ -63,11 +64,11 @@ MASKED, PLAIN = TileKind(is_masked=True), TileKind()
 
 
 class TileRun(NamedTuple):
-    """Run of consecutive tiles of each block.
+    """One run of consecutive tiles for each block and head.
 
     Attributes:
       kind: Properties of the tiles.
-      start: Index of the first tile. Blocks or heads may share it.
+      start: Index of the first tile, which blocks or heads may share.
       end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
     """
 
@@ -76,7 +77,7 @@ class TileRun(NamedTuple):
     end: Array | int
 
     def intersect(self, start: Array | int, end: Array | int) -> "TileRun":
-        """Return the part of the run from tile `start` to tile `end` - 1."""
+        """Return the tiles of the run between `start` (inclusive) and `end` (exclusive)."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 
@@ -91,9 +92,10 @@ class TileSchedule(NamedTuple):
       start: Index of the first tile that a block visits.
       end: Index of the last tile that a block visits, plus 1.
       is_in_column_order: True if each run begins where the previous run ends.
-      parts: Number of parts of a block. If a block has several parts, each part has its own entry
-        in `runs`, `start` and `end`, at the index block * parts + part. `runs` then has one more
-        entry at its end: the first tile that any part of the block visits, and the last one plus 1.
+      parts: Number of parts of a block that can visit different tiles. If there are several parts,
+        each part has its own entry in `runs`, `start` and `end`, at the index block * parts + part.
+        `runs` then has one more run at the end: the first tile that any part of the block visits,
+        and the last such tile plus 1.
     """
 
     kinds: tuple[TileKind, ...]
@@ -110,7 +112,7 @@ class TileSchedule(NamedTuple):
 
     @property
     def loops(self) -> list[tuple[TileKind, range]]:
-        """Loops of a kernel: a kind of tiles, and the range of the runs that the loop visits.
+        """Loops of a kernel: for each loop, the kind of its tiles and the range of its runs.
 
         Neighbouring runs of one kind share a loop. The range contains indices into `kinds` and into
         axis 3 of `runs`.
@@ -148,7 +150,9 @@ def stack_runs(
 
 
 def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun]:
-    """Return the run for heads with small scores, and the run for all other heads.
+    """Split a run into one run for heads with small scores, and one run for all other heads.
+
+    Each of the two runs is empty for the heads of the other run.
 
     Args:
       has_small_scores: True for heads with small scores. It broadcasts to (B, N, blocks).
@@ -159,13 +163,13 @@ def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun
 
 
 def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
-    """Combine the schedule of parts into that of blocks.
+    """Convert a schedule with one entry for each part to a schedule of blocks with several parts.
 
     A part skips the tiles of its block that only other parts visit.
 
     Args:
       schedule: Tiles that each part visits, in the order of their columns.
-      parts: Number of parts of a block. The last block may lack some of them.
+      parts: Number of parts of a block. The last block may have fewer parts in `schedule`.
     """
     missing = -schedule.start.shape[2] % parts
     start, end, runs = (
@@ -184,16 +188,16 @@ def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
 
 
 def mask_run(run: TileRun) -> TileRun:
-    """Return the run with masked tiles."""
+    """Return the same run, but of the masked kind."""
     return run._replace(kind=run.kind._replace(is_masked=True))
 
 
 class TileLimits(NamedTuple):
-    """Tiles where the near columns of each block of rows begin and end.
+    """First near tile and last near tile (plus 1) of each block of rows.
 
     A tile is far if all distances between its queries and its keys are at least the radius of the
-    head (see `saturation`). The distance function is treated as constant in far tiles. A column is
-    near a block if some distance between them is below the radius.
+    head (see `saturation`). The distance function is treated as constant in far tiles. All other
+    tiles are near.
 
     Attributes:
       near_start: Index of the first tile that contains a distance below the radius.
@@ -207,12 +211,12 @@ class TileLimits(NamedTuple):
 def find_tile_limits(
     radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
 ) -> TileLimits:
-    """Return where the near columns of each block of rows begin and end.
+    """Return the first and the last near tile of each block of rows.
 
     Args:
-      radius: Smallest distance at which the distance function is treated as constant. None means
-        that no tile is far.
-      position: For each block, the column that is aligned with its first row.
+      radius: Smallest distance from which on the distance function is treated as constant. None
+        means that no tile is far.
+      position: For each block, the column with the same position as the first row.
     """
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
@@ -234,15 +238,15 @@ def divide_by_distance(
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
 ) -> tuple[list[TileRun], TileRun, list[TileRun]]:
-    """Return the far runs before the near tiles, the run of near tiles, and the far runs after it.
+    """Divide the tiles by distance: far runs, then the run of near tiles, then far runs.
 
     Args:
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles of zero scores may be masked. All of them are then of a masked
-        kind, so that one loop visits them.
+      masks_zero_tiles: True if tiles of zero scores may be masked. All ZERO tiles are then of the
+        kind MASKED ZERO, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius

@@ -37,7 +37,7 @@ class Window(NamedTuple):
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
-        """Return, for each limit, a mask that is True for pairs of a query and a key within it.
+        """Return one mask for each limit: True for pairs of a query and a key within the limit.
 
         Args:
           compute_relative_positions: Returns (position of query - position of key) for each pair.
@@ -58,8 +58,8 @@ class Columns(NamedTuple):
     Attributes:
       start: First column that some row may see.
       end: Last column that some row may see, plus 1.
-      common_start: First column of a run of columns that all rows see.
-      common_end: Last column of this run, plus 1.
+      common_start: First of some consecutive columns that all rows see.
+      common_end: Last of these columns, plus 1.
     """
 
     start: Array | int = 0
@@ -82,7 +82,7 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
     """Return the columns inside the windows of the rows of each block.
 
     Args:
-      position: For each block, the column that is aligned with its first row.
+      position: For each block, the column with the same position as the first row.
     """
     last = position + block_rows - 1
     columns = Columns()
@@ -96,7 +96,10 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
 
 
 def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
-    """Return the range from the first to the last visible key, and the first run in it."""
+    """Return the range from the first to the last visible key.
+
+    The common columns are the first consecutive visible keys.
+    """
     visible = mask[:, :, None, :]
     return _first_run(visible, visible)
 
@@ -118,7 +121,7 @@ def columns_of_segments(
 
 
 def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N blocks C"]) -> Columns:
-    """Return the range of the seen columns, and the first run of common columns.
+    """Return the range of the seen columns, and the first consecutive common columns.
 
     Args:
       seen: True for columns that some row of a block may see.

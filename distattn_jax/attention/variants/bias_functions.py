@@ -79,8 +79,9 @@ class T5Buckets:
 
     Half of the buckets of each side hold one distance each, beginning with distance 0. The other
     buckets hold ranges of distances whose ends grow geometrically up to `max_distance`. All larger
-    distances share the last bucket. Parameters are a table with one number for each bucket, which
-    T5 shares between all its layers. T5 does not scale its scores: pass `scale=1` to follow it.
+    distances share the last bucket. The parameters are a table with one number for each bucket. T5
+    shares the table between all its layers. T5 does not scale its scores: pass `scale=1` to do the
+    same.
 
     Attributes:
       num_buckets: Number of buckets.
@@ -108,7 +109,7 @@ class T5Buckets:
     def __call__(
         self, distance: Int[Array, "*shape"], parameters: Float[Array, "buckets"]
     ) -> Float[Array, "*shape"]:
-        """Return the number of the bucket of each relative position, from the table of a head."""
+        """Look up the bias of each relative position in the table of a head."""
         if parameters.shape != (self.num_buckets,):
             raise ValueError(
                 f"DistanceBias.parameters must have one number for each of the {self.num_buckets} "
@@ -160,9 +161,9 @@ def find_bias_function(function: BiasFunction | str) -> BiasFunction:
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
     """Return the slopes of ALiBi, a geometric sequence from 2^(-8/N) to 2^(-8) (Press et al. 2022).
 
-    For a power of two N, the slope of head n = 1, ..., N is 2^(-8n/N). For other N, as in the
-    authors' code, the slopes of the next smaller power of two P come first. The first slopes with
-    odd n of 2P heads follow.
+    If N is a power of two, the slope of head n = 1, ..., N is 2^(-8n/N). For other N, as in the
+    authors' code, the slopes of P heads come first, where P is the next smaller power of two. Then
+    follow slopes of 2P heads, those with odd n, until there are N slopes.
     """
     whole = 2 ** (num_heads.bit_length() - 1)
 
@@ -212,7 +213,7 @@ _KERPLE_MAXIMA: dict[BiasFunction, tuple[float, float]] = {
 
 
 def _limit(parameter: Float[Array, "..."], largest: float = math.inf) -> Float[Array, "..."]:
-    """Limit a parameter of KERPLE to its range. Its gradient ignores the limit."""
+    """Limit a parameter of KERPLE to its range. The gradient ignores the limit."""
     limited = jnp.clip(parameter, SMALLEST_PARAMETER, largest)
     return jax.lax.stop_gradient(limited) + (parameter - jax.lax.stop_gradient(parameter))
 

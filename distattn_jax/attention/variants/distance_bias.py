@@ -26,8 +26,9 @@ class DistanceBias(Variant):
         size N, or 1 if all heads share the array. The function receives them in the dtype of the
         scores, float32 or wider.
       function: Function f of (i - j, parameters of one head), or the name of one of
-        `BIAS_FUNCTIONS`. It computes each entry from the same entry of i - j, an integer array of
-        any shape. Its values and derivatives must be finite, also for keys that a mask hides.
+        `BIAS_FUNCTIONS`. i - j is an integer array of any shape. Each entry of the result depends
+        only on the same entry of i - j. The values and derivatives of f must be finite, also for
+        keys that a mask hides.
         Define your own function at module level to avoid retracing.
     """
 

@@ -89,7 +89,7 @@ class RelativePosition(Variant):
 
 
 def _has_more_rows_than_positions(table: Float[Array, "R W"], shape: tuple[int, ...]) -> bool:
-    """Return True if a table has more rows than T queries and S keys have relative positions.
+    """Return True if a table has more than T + S rows, one for each relative position of a call.
 
     Args:
       table: Table of vectors.

@@ -1,7 +1,7 @@
 """Conversion between arrays by relative position and arrays by key.
 
 T queries and S keys have T + S - 1 relative positions. An array by relative position has one column
-for each of them, and one more at its end.
+for each relative position, and one more column at the end.
 """
 
 import jax
@@ -10,14 +10,21 @@ from jaxtyping import Array, Float, Int, Num
 
 
 def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int[Array, " P"]:
-    """Return the relative position i - j that each column belongs to: P is T + S."""
+    """Return the relative position i - j of each of the T + S columns, in descending order."""
     return offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
 
 
 def select_positions(
     rows: Num[Array, "P ..."], queries: int, keys: int, start: Int[Array, ""]
 ) -> Num[Array, "_ ..."]:
-    """Return the rows of `descending_positions` for a block of queries that begins at `start`."""
+    """Select the rows of the relative positions that occur in a block of queries.
+
+    Args:
+      rows: One row for each of the `descending_positions` of all queries.
+      queries: Number of queries of the block.
+      keys: Number of keys.
+      start: Index of the first query of the block.
+    """
     count = queries + keys
     return jax.lax.dynamic_slice_in_dim(rows, rows.shape[0] - count - start, count)
 

@@ -1,7 +1,7 @@
-"""Diagonal bands of a tile: reading and writing them entry by entry in global memory.
+"""Functions that read and write the diagonal band of a tile entry by entry in global memory.
 
 Mosaic GPU has no gather and no scatter. These functions emit one instruction per entry. Only a GPU
-can check this code: the interpreter runs the plain JAX in each function instead.
+can check this code: the interpreter runs plain JAX instead.
 """
 
 from typing import Any, NamedTuple
@@ -20,11 +20,12 @@ from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
 class Band(NamedTuple):
-    """Diagonal band of a tile, and the position of its entries in a matrix by relation.
+    """Diagonal band of a tile: the entries whose relation is not an end (see `relations`).
 
-    The matrix has one row per query and `last` + 1 columns. Entry (i, j) of a tile belongs to
-    column first + j - i and to row i, or to column first + i - j and row j if the tile is
-    transposed. The band consists of the entries in columns 1 to last - 1.
+    A matrix in global memory has one row per query and one column per relation, from 0 to `last`.
+    Entry (i, j) of the tile belongs to row i and column first + j - i of the matrix. If the tile is
+    transposed, it belongs to row j and column first + i - j. The band consists of the entries that
+    belong to the columns 1 to last - 1.
 
     Attributes:
       first: Column of entry (0, 0) of the tile.
@@ -39,7 +40,8 @@ class Band(NamedTuple):
     def indices(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         """Return the row and the column of the matrix for each entry of a tile.
 
-        This function is for the interpreter. It would require too many registers on a GPU.
+        Only the interpreter calls this function. On a GPU, the result would take too many
+        registers.
         """
         rows, columns = (lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
         if self.is_transposed:
@@ -48,12 +50,12 @@ class Band(NamedTuple):
 
 
 def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) -> jax.Array:
-    """Return a tile of entries of a matrix in global memory.
+    """Return a tile whose entries in the band are loaded from a matrix in global memory.
 
     Args:
       ref: Rows of a matrix of float32 in global memory, which the kernel does not write.
-      before: Tile with the entries that belong to columns before the band.
-      after: Tile with the entries that belong to columns after the band.
+      before: Tile from which entries are taken if their column is before the band.
+      after: Tile from which entries are taken if their column is after the band.
     """
     if is_interpreted():
         rows, columns = band.indices(before.shape)
@@ -92,8 +94,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     """Return the entries of a tile on one side of the band, and zeros for all other entries.
 
     Args:
-      before: If True, select the entries that belong to columns before the band. If False, select
-        those that belong to columns after the band.
+      before: If True, select the entries whose column is before the band. If False, select the
+        entries whose column is after the band.
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)
@@ -141,7 +143,7 @@ _SELECT_AFTER = """{{
 def _map_band(
     program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
 ) -> Any:
-    """Return the registers that PTX code computes for each entry of tiles.
+    """Run PTX code for each entry of some tiles, and return the registers of the results.
 
     Args:
       program: PTX code for one entry. Its arguments are the entries of the tiles, the column index
@@ -181,8 +183,8 @@ def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int)
     """Return the column and the address of the first entry of a tile that a thread holds.
 
     Args:
-      ref: Rows of a matrix in global memory. None returns no address.
-      stride: Distance of two rows of the matrix in entries.
+      ref: Rows of a matrix in global memory. If None, return the column only.
+      stride: Distance between two rows of the matrix, in entries.
     """
     row, column = (
         _extract(

@@ -11,8 +11,9 @@ relation products: see `relations`. A query has one key for each relation from 1
 kernel writes the gradients of these entries to global memory, tile by tile. Many keys have the end
 relation 2k: the kernel sums their gradients in its state (`ends`). The gradient of relation 0 is 0.
 
-In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
-position vectors R: see `position_tiles`. Only then is there a kernel `position_gradient`.
+In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
+position vectors and p are separate queries: see `position_tiles`. Only this variant has a kernel
+`position_gradient`.
 """
 
 from typing import Any
@@ -33,20 +34,22 @@ from distattn_jax.attention.fused.scoring import Scoring
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and `values`
-    (the output of the forward kernel), `other_delta`, or both. Without `values`, `other_delta` is
-    D. Inputs for its columns: `key`, `value` and, if the received attention has a cotangent,
-    `received_cotangent`.
+    Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and at least one
+    of `values` (the output of the forward kernel) and `other_delta`. Without `values`,
+    `other_delta` is D. Inputs for the columns of the score map: `key`, `value` and, if the received
+    attention has a cotangent, `received_cotangent`.
 
-    Outputs: `query`, the gradient of the queries, `negative_delta`, which is -D_i of each query i,
-    and one output with one number per query for each of the scoring's `gradient_names`. For
-    `DistanceScoring`, these are `slope`, `shift` and `log_height`. The caller sums each of them
-    over the queries, to obtain the gradients of slope, shift and the logarithm of the height. For
-    relation products there are two more outputs: `band_gradient`, the gradient of the scores of the
-    relations 1 to 2k - 1, and `gradient_after`, its sum over the entries of relation 2k. Under a
-    causal mask, no key has relation 2k, and there is no `gradient_after`. With position vectors
-    there is one more output: `position_query`, the gradient of the queries that are multiplied by
-    position vectors.
+    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i. Each
+    name in the scoring's `gradient_names` is an output with one number per query. For
+    `DistanceScoring`, these names are `slope`, `shift` and `log_height`. The caller sums their
+    numbers over the queries, to obtain the gradients of slope, shift and the logarithm of the
+    height.
+
+    A scoring with relation products has two more outputs. `band_gradient` is the gradient of the
+    scores of the relations 1 to 2k - 1. `gradient_after` is the gradient of the scores of relation
+    2k, summed over the keys. Under a causal mask, no key has relation 2k, and there is no
+    `gradient_after`. A scoring with position vectors has one more output: `position_query`, the
+    gradient of the queries that are multiplied by position vectors.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
@@ -153,12 +156,12 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
     Inputs for the rows of the score map: `key`, `value` and, if the received attention has a
-    cotangent, `received_cotangent`. Inputs for its columns: `query`, `values_cotangent`,
-    `logsumexp` and `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is their part of
-    the gradient of the values.
+    cotangent, `received_cotangent`. Inputs for the columns: `query`, `values_cotangent`,
+    `logsumexp` and `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is the
+    contribution of the skipped tiles to the gradient of the values.
 
-    Outputs: `key`, the gradient of the first columns of the keys, those that need a gradient, and
-    `value`, the gradient of the values.
+    Outputs: `key` is the gradient of the keys, `value` is the gradient of the values. `key` may
+    have fewer columns than the keys: see `Plan.trained_key_width`.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
@@ -245,10 +248,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
 
 def late_vectors(scoring: Scoring) -> tuple[str, ...]:
-    """Return `KernelBody.late_vectors` of the kernel `key_gradient`.
+    """Return `KernelBody.late_vectors` for the kernel `key_gradient`.
 
-    The compiler moves no instructions across the wait for -D, so that it computes all weights
-    first. This is faster for the dot product.
+    The compiler does not move instructions across the wait for a late vector. The kernel therefore
+    computes all weights before it loads -D. This is faster for the dot product.
     """
     return ("logsumexp", "negative_delta") if scoring.is_dot_product else ()
 
@@ -257,12 +260,13 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
     Inputs for the diagonals of the score map: `lower_positions` and `upper_positions`. A warpgroup
-    has one tile of diagonals from each of them. Inputs for its moving rows: `key`, `value` and, if
-    the received attention has a cotangent, `received_cotangent`. Inputs for its columns: `query`,
-    `position_query`, `values_cotangent`, `logsumexp` and `negative_delta`.
+    has one tile of diagonals from each of them. Inputs for the moving rows (see
+    `ScoreMap.has_moving_rows`): `key`, `value` and, if the received attention has a cotangent,
+    `received_cotangent`. Inputs for the columns: `query`, `position_query`, `values_cotangent`,
+    `logsumexp` and `negative_delta`.
 
-    Outputs: `lower_positions` and `upper_positions`, two parts of the gradient. A position vector
-    that occurs in both inputs has a part in each output.
+    Outputs: `lower_positions` and `upper_positions`, the gradients of the two inputs with these
+    names. If a position vector occurs in both inputs, its gradient is the sum of both outputs.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     *_, width = call.streamed["query"].shape

@@ -30,7 +30,10 @@ class KernelArrays:
         self.operands, self.length_multiple = operands, length_multiple
 
     def mask_entries(self, score_map: ScoreMap, config: TileConfig) -> dict[str, Array]:
-        """Return the mask of pairs by its name, with the orientation of a score map."""
+        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+
+        The mask is transposed if the score map is transposed.
+        """
         if self.operands.mask is None:
             return {}
         mask = self.operands.mask
@@ -43,13 +46,15 @@ class KernelArrays:
     def arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool
     ) -> Float[Array, "..."]:
-        """Arrange a table of relative positions by row - column, and pad rows and columns.
+        """Return a table of relative positions in the order of row - column, with padding.
 
-        Element row - column + (padded columns) belongs to entry (row, column) of a padded map.
+        Entry (row, column) of the padded score map uses element row - column + (padded number of
+        columns) of the result.
 
         Args:
           table: One number or vector for each relative position, as in `Operands.tables` or
             `Operands.positions`.
+          is_transposed: True if the rows of the score map are keys.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
         axis = 2 if table.ndim == 3 else 1
@@ -64,10 +69,12 @@ class KernelArrays:
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
     ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of position vectors, in their own order.
+        """Return the gradient of the position vectors, in the order of `positions`.
+
+        If examples or heads share the position vectors, sum the gradient over them.
 
         Args:
-          gradient: Gradient in the order of `arrange_by_diagonal`, of each example and head.
+          gradient: Gradient for each example and head, in the order of `arrange_by_diagonal`.
         """
         queries = self.operands.query.shape[1]
         start = self.padded_length(queries) - queries
@@ -76,7 +83,10 @@ class KernelArrays:
         return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
     def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Pad the vectors among some arrays with zeros to a multiple of all block sizes."""
+        """Pad all vectors in a dict with zeros to a multiple of all block sizes.
+
+        Vectors have three axes. All other arrays stay unchanged.
+        """
 
         def pad(x: Array) -> Array:
             return jnp.pad(x, ((0, 0), (0, 0), (0, -x.shape[2] % self.length_multiple)))
@@ -84,7 +94,7 @@ class KernelArrays:
         return {name: pad(x) if x.ndim == 3 else x for name, x in arrays.items()}
 
     def pad_types(self, types: dict[str, ShapeDtypeStruct]) -> dict[str, ShapeDtypeStruct]:
-        """Pad the types of the vectors among some outputs to a multiple of all block sizes."""
+        """Do the same as `pad_vectors` for a dict of shapes and dtypes."""
         return {
             name: ShapeDtypeStruct((*x.shape[:2], self.padded_length(x.shape[2])), x.dtype)
             if len(x.shape) == 3
@@ -93,15 +103,15 @@ class KernelArrays:
         }
 
     def padded_length(self, length: int) -> int:
-        """Return the next multiple of all block sizes."""
+        """Round a length up to a multiple of all block sizes."""
         return length + -length % self.length_multiple
 
 
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
-    """Return a table of the distance function f by relative position, as in `Operands.tables`.
+    """Return a dict that contains the table "function" of the distance function f.
 
-    The name of the table is "function". The dict is empty if f is cheap: the kernels then compute f
-    from the distances.
+    The table has one number for each relative position, as in `Operands.tables`. The dict is empty
+    if there is no f, or if f is cheap: the kernels then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:
@@ -120,7 +130,7 @@ def shift_rows(
 
 
 def pad_moving_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
-    """Pad a matrix or a vector of moving rows, so that a kernel never reads beyond its ends."""
+    """Pad a matrix or a vector of moving rows at both ends, as in `KernelInputs.moving`."""
     widths = [(0, 0)] * x.ndim
     widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
     return jnp.pad(x, widths)

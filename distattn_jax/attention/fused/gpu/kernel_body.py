@@ -1,9 +1,9 @@
 """Types of a kernel: its inputs, its computation, and a tile as the computation sees it.
 
-The arrays of a kernel are stored in dicts by name. Matrices have shape (B, L, N, W), and vectors
-have shape (B, N, L), where L is the number of rows or columns of the score map. A matrix with fewer
-heads is shared: groups of consecutive heads of the kernel use the same head of the matrix. Examples
-or heads share a vector whose axis has size 1.
+The arrays of a kernel are stored in dicts from name to array. Matrices have shape (B, L, N, W), and
+vectors have shape (B, N, L), where L is the number of rows or columns of the score map. If a matrix
+has fewer heads than the kernel, groups of consecutive heads of the kernel use the same head of the
+matrix. If B or N of a vector is 1, all examples or heads share the vector.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,7 +18,7 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class GridIndex(NamedTuple):
-    """Indices of a block of rows, and the number of heads.
+    """Position of a block of rows among all blocks of a kernel.
 
     Attributes:
       example: Index of the example.
@@ -41,17 +41,16 @@ class Tile(NamedTuple):
       column: Index of the first column.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
-      wait: Waits until a streamed matrix has arrived, and returns its reference in shared memory.
+      wait: Waits until a streamed matrix has arrived, and returns a reference to shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
       load_vector: Loads a streamed vector. All vectors and entries have arrived before the tile
-        begins, except for `KernelBody.late_vectors`. The slots of all of them are freed after the
-        tile.
+        begins, except for `KernelBody.late_vectors`. Their slots are freed after the tile.
       load_row_vector: Loads a vector of moving rows.
-      load_diagonals: Loads one number for each entry from a vector of diagonals.
-      wait_diagonals: Waits for the vectors of the diagonals of a square tile. Returns references to
-        the vectors of the diagonals 0 to rows - 1 and rows to 2 rows - 1, where the entry
-        (row, column) of the tile belongs to the diagonal row - column + columns.
-      load_entries: Loads the tile of an array of entries.
+      load_diagonals: Loads a tile from a vector with one number per diagonal.
+      wait_diagonals: Waits for a matrix with one vector per diagonal, in a square tile of n rows.
+        Returns two references: to the vectors of the diagonals 0 to n - 1, and to the vectors of
+        the diagonals n to 2n - 1. Entry (row, column) of the tile is on diagonal row - column + n.
+      load_entries: Loads the tile of an array in `KernelInputs.entries`.
       skip: Waits for a matrix that this tile does not use, and frees its slot.
       ring_names: Names of all arrays in the ring buffer.
     """
@@ -81,8 +80,8 @@ class WarpgroupContext(NamedTuple):
         `TileConfig.held` are tiles in registers on a GPU.
       vectors: Resident vectors in registers, one number per row.
       scalars: Scalars of the example and the head.
-      skipped_sums: References to the sums over the tiles that the warpgroup skips, in global
-        memory.
+      skipped_sums: References to sums over the tiles that the warpgroup skips. The sums are in
+        global memory.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
       global_rows: Returns a reference to consecutive rows of an array in global memory, given the
@@ -103,16 +102,16 @@ class WarpgroupContext(NamedTuple):
 
 
 class KernelBody(NamedTuple):
-    """Computation of one kernel: three functions for a loop over tiles that updates a state.
+    """Computation of one kernel: three functions of a loop that updates a state tile by tile.
 
     Attributes:
       initialize: Returns the state before the first tile.
       step: Returns the state after a tile, computed from the state before the tile.
-      finish: Returns the outputs by name, computed from the state after the last tile.
+      finish: Returns a dict from name to output, computed from the state after the last tile.
       scattered: Names of further outputs. `step` writes their entries to global memory.
-      scratch: Number of entries and dtype of each buffer that a warpgroup needs, by name.
-      ends_with_product: True if `step` ends with a matrix product that depends on all numbers which
-        the tile has loaded.
+      scratch: Buffers that a warpgroup needs: a dict from name to number of entries and dtype.
+      ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
+        `step` has loaded.
       late_vectors: Names of streamed vectors for which `step` waits when it loads them, instead of
         before the tile. The compiler does not move instructions across this wait. `step` loads
         each of them at most once.
@@ -128,24 +127,26 @@ class KernelBody(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """Input arrays of a kernel. All fields except `runs` are dicts by name.
+    """Input arrays of a kernel. All fields except `runs` are dicts from name to array.
+
+    Most kernels work on blocks of rows of the score map. Only `position_gradient` works on blocks
+    of diagonals. Entry (row, column) of the score map is on diagonal origin + row - column, where
+    `origin` is an argument of `run_tile_loop`.
 
     Attributes:
-      resident: Matrices and vectors that belong to the rows of the score map.
-      streamed: Matrices and vectors that belong to the columns of the score map.
-      diagonals: Vectors of shape (B, N, D) and matrices of shape (B, D, N, W) that belong to the
-        diagonals of the score map. Element `origin` + row - column belongs to the entry
-        (row, column), where `origin` is an argument of `run_tile_loop`.
-      moving: Matrices and vectors that belong to the rows of the score map, in a kernel whose
-        blocks are blocks of diagonals. `resident` then belongs to the diagonals: element
-        `origin` + row - column belongs to the entry (row, column). `moving` and `entries` have
-        `count_leading_rows` additional rows at the start. The dict is empty in all other kernels.
+      resident: Arrays indexed by row. In `position_gradient`, arrays indexed by diagonal.
+      streamed: Arrays indexed by column.
+      diagonals: Arrays indexed by diagonal: vectors of shape (B, N, D) and matrices of shape
+        (B, D, N, W).
+      moving: Arrays indexed by row in `position_gradient`. Empty in all other kernels. In
+        `position_gradient`, `moving` and `entries` have `count_leading_rows` additional rows at the
+        start.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
-        Examples or heads share an array whose axis has size 1.
+        If B or N is 1, all examples or heads share the array.
       scalars: A few numbers for each example and head, shape (B, N, count).
-      runs: Runs of tiles of the schedule: see `TileSchedule.runs`.
-      skipped_sums: Sums over the tiles that each block of rows skips, or each of its parts, shape
-        (B, N, blocks * parts, W).
+      runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
+      skipped_sums: Sums over the tiles that each part of a block skips, shape
+        (B, N, blocks * parts, W). See `TileSchedule.parts`.
       gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
     """
 
@@ -163,6 +164,7 @@ class KernelInputs(NamedTuple):
 def count_leading_rows(config: TileConfig) -> int:
     """Return the number of rows before row 0 that `KernelInputs.moving` contains.
 
-    The first tile of a block of diagonals may have rows before row 0 in all warpgroups but one.
+    The first tile of a block of diagonals may begin before row 0, but the rows of at least one
+    warpgroup begin at row 0 or later.
     """
     return config.block_rows - config.rows

@@ -1,8 +1,8 @@
-"""Types of the arrays of each kernel, which are known before its tile sizes are chosen.
+"""Types of the arrays of each kernel, from which the tile sizes of the kernel are chosen.
 
-A call chooses tile sizes before it makes the arrays of its kernels, because the arrays are padded
-to multiples of the tile sizes. Shared memory depends on the number of axes of an array, on the
-width of a matrix and on the dtype. All other axes have size 1 in these types.
+The tile sizes must be known before the arrays are made, because the arrays are padded to multiples
+of the tile sizes. The size of a buffer in shared memory depends on the number of axes of the array,
+on the width of a matrix and on the dtype. All other axes have size 1 in these types.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
     """Return the types of the arrays that a kernel of a call copies through shared memory.
 
     Args:
-      kernel: Name of the kernel, which is a field of `TileConfigs`.
+      kernel: Name of the kernel: the name of a field of `TileConfigs`.
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
     """
@@ -64,7 +64,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
-    """Return the types of the inputs with one row per query, and of those with one row per key."""
+    """Return two dicts from name to type: inputs with a row per query, and with a row per key."""
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
     is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH

@@ -1,6 +1,6 @@
-"""The six kernels on a Hopper GPU: tile sizes, arrays and how a kernel is run.
+"""The six kernels on a Hopper GPU: their tile sizes, their arrays, and the function that runs them.
 
-The module `kernel_calls` of the package `fused` lists what each of the kernels reads and returns.
+The module `kernel_calls` of the package `fused` lists the inputs and outputs of each kernel.
 """
 
 from typing import Any
@@ -151,7 +151,11 @@ class _HopperKernels(KernelCalls):
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
-        """Return the maximum of the scores with which `forward` begins, if heads differ in it."""
+        """Return a dict with the first maximum of the online softmax of each head.
+
+        It is 0 for heads with small scores (see `small_scores`). The dict is empty if the schedule
+        does not distinguish such heads.
+        """
         if not any(kind.has_small_scores for kind in call.schedule.kinds):
             return {}
         has_small_scores: Any = self.operands.has_small_scores
@@ -160,10 +164,10 @@ class _HopperKernels(KernelCalls):
     def _fill_unwritten(
         self, vector: Float[Array, "B N _"], written: int, number: float
     ) -> Float[Array, "B N _"]:
-        """Return a vector with `number` after the first `written` entries, if a kernel reads them.
+        """Set the entries after the first `written` entries to `number`, if a kernel reads them.
 
-        The padded vector may be longer than all blocks of the kernel that wrote it. Kernels whose
-        columns are queries read at most up to the end of their last tile.
+        The padded vector may be longer than the rows of all blocks of the kernel that wrote the
+        vector. Kernels whose columns are queries read the vector up to the end of their last tile.
         """
         queries = self.operands.query.shape[1]
         if all(queries + -queries % config.columns <= written for config in self.configs):

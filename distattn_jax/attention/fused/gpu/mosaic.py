@@ -45,9 +45,9 @@ def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def round_up_width(width: int) -> int:
-    """Return the number of columns that a slice of a `matrix_scratch` buffer may have.
+    """Round `width` up to a multiple of `MAX_SWIZZLED_COLUMNS`.
 
-    It is the smallest multiple of `MAX_SWIZZLED_COLUMNS` that is at least `width`.
+    A slice of a `matrix_scratch` buffer must have such a number of columns.
     """
     return width + -width % MAX_SWIZZLED_COLUMNS
 
@@ -58,7 +58,10 @@ def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the buffer type that `accumulate_products` needs in the interpreter, else None."""
+    """Return the type of the buffer `scratch` of `accumulate_products`.
+
+    Return None on a GPU, where `accumulate_products` needs no buffer.
+    """
     return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
@@ -84,15 +87,16 @@ def load_tile(ref: Any) -> jax.Array:
 
 
 def load_operand(ref: Any) -> Any:
-    """Load a matrix from shared memory as the first operand of matrix products.
+    """Load a matrix from shared memory into registers, as the first operand of a matrix product.
 
-    The interpreter cannot multiply a tile in registers, and gets the reference.
+    In interpret mode, return `ref` unchanged, because the interpreter cannot multiply a tile in
+    registers.
     """
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
 
 
 def load_entries(ref: Any) -> jax.Array:
-    """Load a tile from a buffer of type `plain_scratch`, as int32."""
+    """Load a tile of a mask from a `plain_scratch` buffer, as int32."""
     return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.int32)
 
 
@@ -137,7 +141,7 @@ def multiply_transposed(
 
     Args:
       *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
-      initial: Tiles that are added to the products. None adds nothing.
+      initial: Tiles that are added to the products. If None, nothing is added.
     """
     if initial is not None and not is_interpreted():
         return _multiply_onto(initial, pairs)
@@ -169,11 +173,11 @@ def _multiply_onto(
 def accumulate_products(
     totals: tuple[jax.Array, ...], *operands: Sequence[tuple[jax.Array, Any]], scratch: Any
 ) -> tuple[jax.Array, ...]:
-    """Return total + Σ a b for each total, summed over its pairs (a, b).
+    """Return total + Σ a b for each total, where the sum is over the pairs (a, b) of this total.
 
     Args:
       totals: Accumulators in registers.
-      *operands: Pairs of each total: tile a in registers, and matrix b in shared memory.
+      *operands: For each total, its pairs (a, b): tile a in registers, matrix b in shared memory.
       scratch: Buffer in shared memory. The interpreter copies a to this buffer, because it cannot
         multiply a tile in registers. `scratch` is None on a GPU.
     """

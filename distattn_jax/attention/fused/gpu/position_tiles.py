@@ -1,9 +1,9 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
 There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with all of its 128 position vectors, and then select the diagonal of each
-entry: see `skew`. If the rows of the tile are queries, each product stays in its row. If they are
-keys, it stays in its column.
+of all queries of a tile with the 128 position vectors of the tile. From these products, `skew`
+selects the product of the query and the diagonal of each entry. The products of a query stay in the
+row of the query. If the score map is transposed, they stay in the column of the query.
 
 In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
 
@@ -27,10 +27,10 @@ SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
 def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
-    """Return the size and the dtype of the buffers that a kernel needs, by name.
+    """Return the buffers that a kernel needs: a dict from name to number of entries and dtype.
 
     Args:
-      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`.
+      gradient_dtype: Dtype of the queries. None if the kernel does not call `gradient_by_diagonal`.
     """
     if not score_map.scoring.has_positions:
         return {}
@@ -53,8 +53,8 @@ class PositionTile(NamedTuple):
       query: Queries that are multiplied by position vectors.
       lower: Position vectors of the diagonals 0 to 63.
       upper: Position vectors of the diagonals 64 to 127.
-      release: Frees the slots of `positions` and `position_query`, as far as they are in the ring
-        buffer.
+      release: Frees the slots of `positions` and `position_query` in the ring buffer. An array that
+        is not in the ring buffer has no slot.
     """
 
     query: Any
@@ -64,7 +64,10 @@ class PositionTile(NamedTuple):
 
 
 def wait_for_positions(context: WarpgroupContext, tile: Tile) -> PositionTile | None:
-    """Wait for the queries and position vectors of a tile. Return None for other scorings."""
+    """Wait for the queries and position vectors of a tile.
+
+    Return None if the scoring has no position vectors.
+    """
     if not context.score_map.scoring.has_positions:
         return None
     if "positions" in tile.ring_names:
@@ -91,16 +94,16 @@ def multiply_rows_and_columns(
     positions: PositionTile | None,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices, with the terms that positions add.
+    """Return a bᵀ for each pair (a, b) of matrices, plus the terms that depend on positions.
 
-    The first pair consists of queries and keys: its products include relation products or products
-    with position vectors. The second pair, if present, consists of cotangents and values: its
-    products include the cotangents of relation weights.
+    The first pair consists of queries and keys. Its result includes the relation products or the
+    products with position vectors. The second pair, if present, consists of cotangents dO and
+    values. Its result includes the cotangent of the relation weights.
 
     Args:
-      *pairs: Matrices in shared memory that belong to the rows and to the columns of the tile.
-      initial_gradient: Tile that is added to the products of the second pair, if `positions` is
-        None. None adds nothing.
+      *pairs: Pairs of a matrix for the rows and a matrix for the columns, in shared memory.
+      initial_gradient: Tile that is added to the result of the second pair. If None, nothing is
+        added. It has no effect if `positions` is given.
     """
     if positions is None:
         initial = initial_products(
@@ -126,7 +129,7 @@ def multiply_rows_and_columns(
 def multiply_score_operands(
     context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
-    """Return the products of a pair of queries and keys, with the terms that positions add."""
+    """Return q · k for a tile of queries and a tile of keys, plus the position terms."""
     positions = wait_for_positions(context, tile)
     (products,) = multiply_rows_and_columns(context, tile, pair, positions=positions)
     if positions is not None:
@@ -137,6 +140,9 @@ def multiply_score_operands(
 def gradient_by_diagonal(
     context: WarpgroupContext, product_gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the gradient of the products for the diagonals 0 to 63 and 64 to 127 of a tile."""
+    """Arrange the gradient of the products of a tile by diagonal.
+
+    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127.
+    """
     keeps_rows = not context.score_map.is_transposed
     return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

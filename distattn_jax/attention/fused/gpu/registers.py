@@ -1,8 +1,8 @@
-"""Tiles of Mosaic GPU whose registers are computed one by one; only a GPU can check this code.
+"""Operations on single registers of a tile in Mosaic GPU. Only a GPU can check this code.
 
 A tile has the layout of a WGMMA accumulator (see `mosaic`). Mosaic GPU arranges the registers of a
-thread in an array, of which this code uses three axes. Axis 0 numbers groups of 64 rows, axis 1
-numbers groups of 8 columns (COLUMN_GROUP), and axis 4 has two entries, for the rows i and i + 8. A
+thread in an array. This code uses three axes of the array. Axis 0 is the group of 64 rows, axis 1
+is the group of 8 columns (COLUMN_GROUP), and axis 4 has two entries, for the rows i and i + 8. A
 register holds two adjacent entries of a row.
 """
 
@@ -30,8 +30,8 @@ def map_registers(
     """Return a tile whose registers are a function of the registers of the arguments.
 
     Args:
-      function: Returns the registers of the tile, given the arguments as arrays of MLIR values. For
-        a reference, it receives the reference as one MLIR value.
+      function: Returns the registers of the tile. It receives each tile or scalar as an array of
+        MLIR values, and each reference as one MLIR value.
       *arguments: Tiles, scalars or references to shared memory.
     """
     layout = plgpu.Layout.WGMMA
@@ -56,11 +56,11 @@ def argument_type(argument: Any) -> Any:
 
 
 def copy_operand(operand: Any, index: jax.Array) -> Any:
-    """Return a copy of a matrix that `mosaic.load_operand` returned, for the products of one tile.
+    """Copy a matrix that `mosaic.load_operand` returned, for the products of one tile.
 
-    ptxas 13.0 keeps an operand that all tiles of a loop share in registers which the same loop
-    overwrites. The copy therefore depends on the tile: its bits are combined with `index` >> 31,
-    which is 0.
+    The copy avoids a bug of ptxas 13.0: if all tiles of a loop share an operand, ptxas keeps the
+    operand in registers that the same loop overwrites. The copy therefore depends on the tile: its
+    bits are combined with `index` >> 31, which is always 0.
 
     Args:
       index: Index of the tile, at least 0.
@@ -82,9 +82,10 @@ def copy_operand(operand: Any, index: jax.Array) -> Any:
 def gather(ref: Any, *indices: jax.Array) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[indices[0][i, j], indices[1][i, j], ...], as float32.
 
-    Each thread loads its entries one by one. Entries that `share_diagonals` replaces are not
-    loaded. If the memory warpgroup will overwrite the buffer, call `plgpu.commit_smem()` before the
-    buffer is released, so that all loads are complete.
+    Each thread loads its entries one by one. If `share_diagonals` is applied to the result, the
+    compiler removes the loads of the entries that are replaced. If the memory warpgroup will
+    overwrite the buffer, call `plgpu.commit_smem()` before the buffer is released, so that all
+    loads are complete.
 
     Args:
       ref: Buffer in shared memory without a tiled or swizzled layout, such as `plain_scratch`.
@@ -108,7 +109,12 @@ def gather(ref: Any, *indices: jax.Array) -> jax.Array:
 
 
 def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
-    """Load one number from shared memory. Its indices are entry `i` of each pair of indices."""
+    """Load one number from shared memory.
+
+    Args:
+      pairs: One register for each axis of the buffer. Each register holds two indices.
+      i: 0 or 1, which selects one of the two indices of each register.
+    """
     entries = [vector.extract(pair, dynamic_position=[], static_position=[i]) for pair in pairs]
     return memref.load(ref, [arith.index_cast(ir.IndexType.get(), entry) for entry in entries])
 
@@ -116,11 +122,11 @@ def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
 def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[i - j + columns], as float32.
 
-    A thread loads each of its diagonals once. The addresses of a thread have constant differences,
-    so that they take one register. This is faster than `gather`.
+    A thread loads each of its diagonals once. All addresses of a thread are one base address plus
+    constants, so that they take one register. This is faster than `gather`.
 
     Args:
-      ref: Vector in shared memory with as many numbers as the tile has rows and columns together.
+      ref: Vector of rows + columns numbers in shared memory.
     """
     rows = mosaic.expand_per_row(mosaic.row_indices(shape[0]), shape)
     diagonals = rows - mosaic.expand_per_column(mosaic.column_indices(shape[1]), shape) + shape[1]

@@ -1,4 +1,8 @@
-"""Arrays by relation as inputs and outputs of the kernels: see `relations` and `relation_tiles`."""
+"""Arrays with one number for each query and relation, as inputs and outputs of the kernels.
+
+The module `relations` of the package `fused` defines relations and end relations. The module
+`relation_tiles` describes how the kernels read and write these arrays.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +21,7 @@ Outputs = dict[str, Array]
 
 
 class RelationArrays:
-    """Inputs and outputs by relation of the kernels of one attention call.
+    """Inputs and outputs of one attention call that have one number for each query and relation.
 
     The number of queries is padded to a multiple of `length_multiple`, so that a kernel never reads
     or writes beyond the end of an array.
@@ -37,8 +41,9 @@ class RelationArrays:
         """Return the inputs of a kernel from `KernelCall.relations`.
 
         Returns:
-          Matrices of the shape (B, T, N, R), and the numbers of their end relations as vectors of
-          the shape (B, N, T). T is padded. Both dicts are empty for other scorings.
+          A dict of matrices of the shape (B, T, N, R), and a dict of vectors of the shape (B, N, T)
+          with the numbers of the end relations. T is padded. Both dicts are empty if `arrays` is
+          empty.
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():
@@ -57,16 +62,19 @@ class RelationArrays:
         return [name + SUFFIXES[side] for name in names for side in self._vector_sides(name)]
 
     def _vector_sides(self, name: str) -> list[int]:
-        """Return the sides of the end relations whose numbers are not all 0.
+        """Return the sides (BEFORE or AFTER) whose end relation has numbers other than 0.
 
-        The products of relation 0 are 0, and without dropout its cotangent is 0, too: see
-        `derivative`.
+        The products of relation 0 are 0. Without dropout, the cotangent of relation 0 is also 0:
+        see `derivative`.
         """
         has_before = name == "relation_cotangent" and self.operands.dropout_words is not None
         return [side for side in self.sides if side == AFTER or has_before]
 
     def output_types(self, kernel: str) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the types of the outputs by relation of a kernel, given its name."""
+        """Return a dict from name to type of the outputs of a kernel that depend on relations.
+
+        The dict is empty if the kernel has no such outputs.
+        """
         if kernel == "forward" and self.scoring.has_relation_weights:
             return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
         if kernel == "query_gradient" and self.scoring.has_relation_products:
@@ -83,9 +91,9 @@ class RelationArrays:
         }
 
     def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
-        """Return the relation weights, or the gradient of the relation products, by name.
+        """Return a dict with the relation weights, or with the gradient of the relation products.
 
-        The dict is empty if the kernel has no outputs by relation.
+        The dict is empty if the kernel has no outputs that depend on relations.
         """
         if "band_scores" in outputs:
             is_written = self._find_written_entries(call.schedule, config)
@@ -127,7 +135,7 @@ class RelationArrays:
         return gradient
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
-        """Return True for each query and relation whose key is in a visited tile."""
+        """Return a mask that is True for each query and relation whose key is in a visited tile."""
         query, key = self._indices()
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)
@@ -136,7 +144,7 @@ class RelationArrays:
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
     def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
-        """Return True for each query and relation whose key is not dropped."""
+        """Return a mask that is True for each query and relation whose key is not dropped."""
         query, key = self._indices()
         query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
         query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
@@ -156,7 +164,7 @@ def _add_ends(
     is_written: Bool[Array, "B T N R"],
     ends: tuple[Array | None, Array | None],
 ) -> Float[Array, "B T N R"]:
-    """Return `inner` where it is written and 0 elsewhere, with the ends as the outer relations.
+    """Replace the first and the last relation of `inner` by `ends`, and unwritten entries by 0.
 
     Args:
       ends: Numbers of relation 0 and of relation 2k, shape (B, N, padded T). None stands for zeros.

@@ -1,10 +1,10 @@
-"""Relations of the entries of one tile, and the arrays in global memory that they index.
+"""Relations of the entries of one tile, and the arrays that are indexed by relation.
 
-The relation of query i and key j is r = clip(j - i - offset, -k, k) + k: see `relations`. Arrays by
-relation have the shape (B, T, N, 2k + 1). Kernels read and write single entries of them in global
-memory, because k may be too large for the shared memory. The numbers of the end relations 0 and 2k
-are also passed as vectors, named after the array with the suffix "_before" or "_after". An end
-without a vector has the number 0.
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k: see `relations`. An array
+by relation has one number for each query and relation, shape (B, T, N, 2k + 1). Kernels read and
+write single entries of such an array in global memory, because the array may be too large for the
+shared memory. The numbers of the end relations 0 and 2k are also passed as vectors, named after the
+array with the suffix "_before" or "_after". If there is no such vector, the numbers are 0.
 """
 
 from typing import Any, NamedTuple
@@ -36,7 +36,11 @@ class RelationTile(NamedTuple):
         return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
-        """Return a tile with the number of an array by relation for each entry."""
+        """Load the number of each entry of the tile, given its query and relation.
+
+        Args:
+          name: Name of an array with one number for each query and relation.
+        """
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:
             return ends[self.tile.kind.side]
@@ -45,7 +49,11 @@ class RelationTile(NamedTuple):
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
-        """Write the entries of a band tile to an array by relation, except for the ends."""
+        """Write all entries of the tile to global memory, except entries with an end relation.
+
+        Args:
+          name: Name of an array with one number for each query and relation.
+        """
         if not self.tile.kind.is_far:
             bands.scatter_band(self._locate(name), self._band(), entries)
 
@@ -56,11 +64,12 @@ class RelationTile(NamedTuple):
         entries: jax.Array,
         row_sum: jax.Array | None = None,
     ) -> list[jax.Array]:
-        """Add the entries of the tile that have an end relation to sums.
+        """Add all entries whose relation is an end relation (0 or 2k) to the sums of their rows.
 
         Args:
-          sums: Sum of each row for each end relation.
-          row_sum: Sum of each row of `entries`. None computes it where it is required.
+          sums: One per-row vector for each of `sides`.
+          sides: BEFORE for relation 0, AFTER for relation 2k.
+          row_sum: Sum of each row of `entries`. If None, it is computed if required.
         """
         if self.tile.kind.is_far:
             return [
@@ -76,7 +85,10 @@ class RelationTile(NamedTuple):
         ]
 
     def _read_end(self, name: str) -> jax.Array:
-        """Return a tile with the number of its query for each entry, or zeros without a vector."""
+        """Expand a vector with one number per query to a tile.
+
+        Return zeros if there is no vector with this name.
+        """
         if self.is_transposed:
             vector = self.tile.load_vector(name) if name in self.tile.ring_names else None
         else:
@@ -87,7 +99,10 @@ class RelationTile(NamedTuple):
         return expand(vector, self.tile.shape)
 
     def _locate(self, name: str) -> Any:
-        """Return a reference to the rows of an array by relation for the queries of the tile."""
+        """Return a reference to the rows of an array in global memory for the queries of the tile.
+
+        The array has one number for each query and relation.
+        """
         axis = 1 if self.is_transposed else 0
         start = (self.tile.row, self.tile.column)[axis]
         return self.context.global_rows(name, start, self.tile.shape[axis])
@@ -110,14 +125,14 @@ def initial_products(
     with_cotangent: bool = False,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...] | None:
-    """Return the tiles to which a kernel adds its matrix products. None stands for zeros.
+    """Return the tiles to which a kernel adds its matrix products, or None if all are zeros.
 
     Args:
       with_cotangent: If False, return one tile for the products q · k, with the relation products.
         If True, return a second tile for the products dO · v, with the cotangent of the relation
         weights.
-      initial_gradient: Tile that is added to the second tile, which must be requested. None adds
-        nothing.
+      initial_gradient: Tile that is added to the second tile. If None, nothing is added. It
+        requires `with_cotangent`.
     """
     scoring = context.score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}
@@ -138,5 +153,5 @@ def initial_products(
 
 
 def name_ends(stem: str, sides: tuple[int, ...], ends: list[jax.Array]) -> dict[str, jax.Array]:
-    """Return vectors of the end relations by name."""
+    """Return a dict from the name of each vector of an end relation to the vector."""
     return {stem + SUFFIXES[side]: end for side, end in zip(sides, ends, strict=True)}

@@ -31,9 +31,11 @@ class SharedMemory(NamedTuple):
       full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
         its own barriers. All other vectors and entries share the barriers `VECTORS`, so that a tile
         waits for them only once.
-      free: Barriers that complete when all warpgroups have released a slot, with the same names.
-      outputs: Outputs of each warpgroup, except for those that replace resident rows. If there are
-        two buffers for resident rows, no output replaces them.
+      free: Barriers that complete when all warpgroups have released a slot. They have the same
+        names as `full`.
+      outputs: Outputs of each warpgroup, except for outputs that are written to the buffer of a
+        resident matrix. If a warpgroup has two buffers for resident rows, there are no such
+        outputs.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
@@ -57,7 +59,7 @@ class Kernel(NamedTuple):
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       origin: Index of the main diagonal: see `run_tile_loop`.
       inputs: References to the inputs in global memory.
-      outputs: References to the outputs in global memory, by name.
+      outputs: Dict from name to a reference to the output in global memory.
       memory: Buffers and barriers in shared memory.
     """
 
@@ -77,7 +79,7 @@ class KernelTypes(NamedTuple):
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
       outputs: Outputs, except for `KernelBody.scattered`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
-      late_vectors: Names of vectors with barriers of their own, as in `KernelBody.late_vectors`.
+      late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
     """
 
     resident: dict[str, Any]
@@ -169,7 +171,10 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTyp
 
 
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
-    """Return the number of copies per tile of each array that uses the barriers `VECTORS`."""
+    """Return the number of copies per tile for each array that uses the barriers `VECTORS`.
+
+    The result is a dict from the name of the array to this number.
+    """
     columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
     return {
@@ -181,11 +186,11 @@ def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
 
 
 def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
-    """Return the number of blocks that a tile reuses from the previous tile, by array.
+    """Return the number of blocks that a tile shares with the previous tile.
 
-    The result contains the matrices of diagonals and of moving rows. Their blocks have as many rows
-    as a tile. A tile of the next columns needs the blocks of the previous tile, except for one of
-    them, and one new block. Each block is therefore copied once, and has a slot of its own.
+    The result is a dict from the name of each matrix of diagonals or moving rows to this number. A
+    block of such a matrix has as many rows as a tile. Each tile needs one new block, and all blocks
+    of the previous tile but one. Each block is therefore copied once, and has its own slot.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}

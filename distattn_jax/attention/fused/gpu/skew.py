@@ -1,13 +1,14 @@
 """Conversion of a square tile between its entries (row, column) and its diagonals.
 
 The diagonal of entry (row, column) is row - column + 64, from 1 to 127. An array by diagonal has
-either the rows of the tile and one column per diagonal, or one row per diagonal and the columns of
-the tile. It consists of two tiles, with the diagonals below 64 and the other diagonals.
+one of two shapes: one row per row of the tile and one column per diagonal (`keeps_rows`), or one
+row per diagonal and one column per column of the tile. It consists of two tiles: `lower` contains
+the diagonals 0 to 63, and `upper` contains the diagonals 64 to 127.
 
-Each thread writes its entries to a buffer in shared memory, at the place of their destination, and
-reads what other threads have written. If the rows are kept, a row never leaves its warp. All
-addresses of a thread differ by constants, and no two threads of a warp use the same bank. Only a
-GPU can check this code: the interpreter runs the plain JAX in each function instead.
+Each thread writes its entries to their destination in a buffer in shared memory, and then reads
+entries that other threads have written. With `keeps_rows`, all entries of a row stay in one warp.
+All addresses of a thread are a base address plus constants, and no two threads of a warp use the
+same bank. Only a GPU can check this code: the interpreter runs plain JAX instead.
 """
 
 from collections.abc import Callable
@@ -32,7 +33,7 @@ THREADS = 128  # of a warpgroup
 
 
 def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
-    """Return the tile whose entry (row, column) is the number of its diagonal.
+    """Convert an array by diagonal to a tile: each entry gets the number of its diagonal.
 
     Args:
       scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
@@ -77,13 +78,14 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
 
 
 def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
-    """Return the tiles of the diagonals 0 to 63 and 64 to 127. This is the inverse of `skew`.
+    """Convert a tile to an array by diagonal. This is the inverse of `skew`.
 
-    The result contains zeros where the tile has no entry on a diagonal.
+    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127. Both contain
+    zeros where the tile has no entry on a diagonal.
 
     Args:
-      scratch: Buffer of `UNSKEW_ENTRIES` numbers of the dtype of the result, which only this
-        warpgroup uses. It was cleared by `clear`.
+      scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has
+        the dtype of the buffer. Call `clear` once before the first use of the buffer.
       keeps_rows: True if a number stays in its row, False if it stays in its column.
     """
     if is_interpreted():
@@ -195,7 +197,10 @@ class _Thread(NamedTuple):
 
 
 class _SkewedRows:
-    """Buffer of `skew` with 10 groups of 64 rows. The column 0 of the tile is column 8."""
+    """Buffer of `skew` if rows are kept: 10 groups of 64 rows.
+
+    Column 0 of the tile is column 8 of the buffer, which is the first column of group 1.
+    """
 
     wait = staticmethod(utils.warp_barrier)
 
@@ -206,7 +211,11 @@ class _SkewedRows:
         return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset. Only 2 warp + block from 0 to 8 belongs to the tile."""
+        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+
+        A number moves to the group of 8 columns 2 warp + block, or to the group before. It is
+        stored only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        """
         block = half - group + 8 * (1 - part)
         return block, block * 8 * SIZE + 64 * half
 
@@ -219,7 +228,10 @@ class _SkewedRows:
 
 
 class _SkewedColumns:
-    """Buffer of `skew` with 8 groups of 80 rows. Row 0 of the tile is row 8."""
+    """Buffer of `skew` if columns are kept: 8 groups of 80 rows.
+
+    Row 0 of the tile is row 8 of the buffer.
+    """
 
     wait = staticmethod(utils.warpgroup_barrier)
     group_size = 8 * (SIZE + 16)
@@ -231,7 +243,11 @@ class _SkewedColumns:
         return _add(_times(row, 8), _place(column, total))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset. Only 2 warp + block from 0 to 8 belongs to the tile."""
+        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+
+        A number moves to the group of 8 rows 2 warp + block, or to the group before. It is stored
+        only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        """
         block = half + group - 8 * (1 - part)
         return block + 1, group * self.group_size + block * 64
 
@@ -244,7 +260,7 @@ class _SkewedColumns:
 
 
 class _UnskewedRows:
-    """Buffer of `unskew` with 16 groups of 64 rows."""
+    """Buffer of `unskew` if rows are kept: 16 groups of 64 rows."""
 
     wait = staticmethod(utils.warp_barrier)
 
@@ -262,7 +278,7 @@ class _UnskewedRows:
 
 
 class _UnskewedColumns:
-    """Buffer of `unskew` with 8 groups of 128 rows."""
+    """Buffer of `unskew` if columns are kept: 8 groups of 128 rows."""
 
     wait = staticmethod(utils.warpgroup_barrier)
 
@@ -298,7 +314,7 @@ _STORE_IF = """{{
 
 
 def _run(kind: Any, arguments: list[ir.Value], code: str, constraints: str) -> Any:
-    """Emit inline code. `kind` is the type of its result, or None."""
+    """Emit inline PTX code. `kind` is the type of the result, or None if there is no result."""
     kind = ir.Type.parse("!llvm.void") if kind is None else kind
     return llvm.inline_asm(kind, arguments, code, constraints, has_side_effects=True)
 

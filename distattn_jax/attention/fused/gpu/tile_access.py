@@ -1,4 +1,4 @@
-"""Inputs of a tile as a compute warpgroup sees them, in shared memory and in registers."""
+"""Functions with which a compute warpgroup waits for the inputs of a tile and loads them."""
 
 import functools
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class BlockNumbers(NamedTuple):
 
     Attributes:
       bounds: First tile that the block visits, and its last tile plus 1.
-      starts: First tile of each loop of the warpgroup.
+      starts: First tile of each loop of the warpgroup: see `TileSchedule.loops`.
       end: Last tile of the last loop, plus 1.
       scalars: Scalars of the example and the head.
     """
@@ -62,10 +62,10 @@ def make_context(
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
-    """Return the context of a warpgroup, after waiting for the copy of its rows.
+    """Wait until the rows of a warpgroup have been copied, and return its context.
 
     Args:
-      buffer: Index of the buffers that contain its rows.
+      buffer: Index of the buffers that contain the rows of the warpgroup.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
@@ -106,13 +106,13 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile, and a function that frees the slots of its vectors and entries.
+    """Wait for the vectors and entries of a tile, except for `KernelBody.late_vectors`.
 
-    All of them have arrived, except for `KernelBody.late_vectors`.
+    Return the tile, and a function that frees the slots of its vectors and entries.
 
     Args:
       index: Index of the tile among the tiles of its rows.
-      iteration: Number of tiles that the warpgroup has computed or skipped before.
+      iteration: Number of earlier tiles that the warpgroup has computed or skipped.
       reused_blocks: Result of `count_reused_blocks`.
     """
     config, memory = kernel.config, kernel.memory

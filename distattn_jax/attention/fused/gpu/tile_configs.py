@@ -1,4 +1,7 @@
-"""Types of the tile sizes, warpgroups and pipeline stages of a kernel: see `tile_selection`."""
+"""Types that hold tile sizes, warpgroups and pipeline stages of a kernel.
+
+The module `tile_selection` selects them.
+"""
 
 import math
 from typing import NamedTuple
@@ -16,14 +19,14 @@ class TileConfig(NamedTuple):
     """Tile shape, warpgroups and pipeline stages of one kernel.
 
     Attributes:
-      rows: Number of rows of a tile. Each compute warpgroup has its own rows.
+      rows: Number of rows of a tile. The compute warpgroups of a thread block have different rows.
       columns: Number of columns of a tile.
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the columns into shared memory.
       stages: Number of tiles whose columns are in shared memory at the same time.
-      is_persistent: If True, there are at most as many thread blocks as processors. Each of them
-        computes one block of rows after the other. If False, there is one thread block for each
-        block of rows.
+      is_persistent: If True, there are at most as many thread blocks as processors, and a thread
+        block may compute several blocks of rows, one after the other. If False, there is one thread
+        block for each block of rows.
       held: Names of the resident matrices that are kept in registers. A matrix product then reads
         only its other operand from shared memory.
     """
@@ -37,19 +40,19 @@ class TileConfig(NamedTuple):
 
     @property
     def tile_shape(self) -> tuple[int, int]:
-        """Number of rows and number of columns of a tile, which one warpgroup computes at once."""
+        """Number of rows and number of columns of a tile. One warpgroup computes one tile."""
         return self.rows, self.columns
 
     @property
     def block_rows(self) -> int:
-        """Number of rows of a block, summed over the compute warpgroups of a thread block."""
+        """Number of rows of a block: the rows of all compute warpgroups of a thread block."""
         return self.rows * self.warpgroups
 
 
 def count_processors() -> int:
     """Return the number of processors (streaming multiprocessors) of the local GPU.
 
-    Without a local GPU, return that of an H200.
+    Without a local GPU, return the number of an H200.
     """
     gpus = [device for device in jax.local_devices() if device.platform == "gpu"]
     return getattr(gpus[0], "core_count", H200_PROCESSORS) if gpus else H200_PROCESSORS
@@ -77,5 +80,5 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Least common multiple of all block and tile sizes. Vectors are padded to a multiple."""
+        """Least common multiple of all block and tile sizes. Vectors are padded to multiples."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))

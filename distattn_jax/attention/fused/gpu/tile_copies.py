@@ -1,4 +1,4 @@
-"""Memory warpgroup of a kernel, which copies the inputs of each tile into shared memory."""
+"""Code of the memory warpgroup, which copies the inputs of each tile into shared memory."""
 
 import functools
 from collections.abc import Sequence
@@ -38,9 +38,10 @@ def copy_tiles(
     first, end = bounds
 
     def copy_block(name, block):
-        """Copy a block of diagonals or moving rows. Block 0 belongs to the first tile.
+        """Copy a block of diagonals or moving rows.
 
-        The tiles are in the order of their columns.
+        Blocks are counted in the order of the tiles, from block 0 of the first tile. The tiles must
+        be in the order of their columns.
         """
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
@@ -118,13 +119,17 @@ def copy_tiles(
 
 
 def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
-    """Return the indices of example, head and part that a warpgroup computes."""
+    """Return the indices of the example, of the head and of the part for a warpgroup.
+
+    If all warpgroups of a block visit the same tiles, the last index is the index of the block: see
+    `TileSchedule.parts`.
+    """
     (example, head, block, _), parts = grid_index, kernel.call.schedule.parts
     return example, head, block if parts == 1 else block * parts + warpgroup
 
 
 def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
-    """Return the first tile and the end of a run of a warpgroup."""
+    """Return the first tile of a run of a warpgroup, and its last tile plus 1."""
     part = index_part(kernel, grid_index, warpgroup)
     return [read_scalar(kernel.inputs.runs, (*part, run), i) for i in (0, 1)]
 
@@ -132,8 +137,8 @@ def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
 def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
     """Return the first tile that a block visits, and its last tile plus 1.
 
-    The result is meaningless if the tiles are not in the order of their columns. If a block has
-    several parts, the bounds follow the last run.
+    The result has no meaning if the tiles are not in the order of their columns. If a block has
+    several parts, the schedule stores the bounds after the last run.
     """
     schedule = kernel.call.schedule
     read_run = functools.partial(read_run_of_part, kernel, grid_index, 0)
@@ -152,13 +157,14 @@ def read_scalar(ref: Any, index: Sequence[Any], i: int) -> jax.Array:
 
 
 def visit_tiles(read_run, runs, step, iteration, state):
-    """Return the number of the next iteration and the state after all tiles of some runs.
+    """Call `step` for all tiles of some runs. Return the next iteration and the last state.
 
     Args:
-      read_run: Returns the first tile and the end of a run, given its index.
+      read_run: Returns the first tile of a run and its last tile plus 1, given the index of the
+        run.
       runs: Range of the indices of the runs.
-      step: Returns the state after a tile, given the index of the tile, the number of the
-        iteration and the state before the tile.
+      step: Returns the state after a tile, given the index of the tile, the iteration and the
+        state before the tile.
       iteration: Number of tiles before the first run.
     """
 
@@ -178,7 +184,9 @@ def visit_tiles(read_run, runs, step, iteration, state):
 
 
 def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -> Any:
-    """Return a reference to `length` rows of a matrix, or entries of a vector, of one head.
+    """Return a reference to `length` rows of a matrix, or to `length` entries of a vector.
+
+    The rows or entries belong to the example and the head of `grid_index`.
 
     Args:
       ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one

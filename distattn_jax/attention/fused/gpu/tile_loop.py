@@ -10,9 +10,9 @@ warpgroups. One memory warpgroup copies the columns tile by tile into a ring buf
     keys            queries            key gradient, received
     diagonals       queries            position gradient
 
-A third kind of input has one number or one vector for each diagonal of the score map, that is for
-each difference between row and column. A tile needs as many consecutive diagonals as it has rows
-and columns together. They are copied into the ring buffer with the columns of the tile.
+A third type of input has one number or one vector for each diagonal of the score map, that is for
+each difference between row and column. A tile of m rows and n columns needs m + n consecutive
+diagonals. They are copied into the ring buffer with the columns of the tile.
 
 The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
 its tiles move with their columns, and are copied into the ring buffer as well.
@@ -74,13 +74,13 @@ def run_tile_loop(
     config: TileConfig,
     origin: int,
 ) -> dict[str, jax.Array]:
-    """Run a kernel over all blocks of all heads, and return its outputs by name.
+    """Run a kernel over all blocks of all heads. Return a dict from name to output.
 
     Args:
-      origin: Index of the main diagonal (row = column) among the diagonals of the score map. The
-        first diagonals belong to entries right of the main diagonal, so that `origin` is at least
-        the number of columns of the map. `inputs.diagonals` is indexed by diagonal, and so is
-        `inputs.resident` of a kernel with moving rows.
+      origin: Index of the main diagonal (row = column) among the diagonals of the score map.
+        Entries to the right of the main diagonal have smaller indices, so that `origin` is at least
+        the number of columns. `inputs.diagonals` is indexed by diagonal. In a kernel with moving
+        rows, `inputs.resident` is also indexed by diagonal.
     """
     schedule, (batch, heads) = call.schedule, inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
@@ -108,9 +108,9 @@ def run_tile_loop(
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
 
-            `iteration` is the number of tiles before the block. `visit` returns the number of tiles
-            up to the end of the block. `numbers` is the result of read(grid_index), which is called
-            while the previous block is computed.
+            `numbers` is the result of read(grid_index), which is called while the previous block is
+            computed. `iteration` is the number of tiles before the block. `visit` returns the
+            number of tiles up to the end of the block.
             """
 
             def step(i, carry):
@@ -168,7 +168,11 @@ def run_tile_loop(
 
 
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
-    """Copy the rows of a compute warpgroup into its buffers with the index `slot`, 0 or 1."""
+    """Start to copy the rows of a compute warpgroup into one of its buffers.
+
+    Args:
+      slot: Index of the buffer: 0 or 1.
+    """
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
@@ -196,7 +200,7 @@ def _compute_tiles(
 
     Returns:
       The number of tiles that the warpgroup has computed or skipped in this and earlier blocks, and
-      the outputs of the warpgroup by name.
+      a dict from name to output of the warpgroup.
     """
     call, body, config, origin, inputs, _, memory = kernel
     schedule = call.schedule

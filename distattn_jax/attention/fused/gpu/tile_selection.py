@@ -1,9 +1,9 @@
 """Selection of the tile sizes, warpgroups and pipeline stages of each kernel.
 
-There is a table of configurations for each kind of call, in the order of preference. A kernel gets
-the first one whose condition holds and whose buffers fit into shared memory. The preferences were
-measured on an H200, among configurations that spill few registers. Those for heads wider than 64
-were compared with few others.
+There is a table of configurations for each type of call, in the order of preference. A kernel gets
+the first configuration whose condition holds and whose buffers fit into shared memory. The order
+was measured on an H200, among configurations that spill few registers. For heads wider than 64, few
+configurations were compared.
 """
 
 import functools
@@ -39,12 +39,12 @@ class Facts:
       dot_product: True if the score is the scaled product of query and key.
       tables: True if the scoring reads tables.
       relations: True if the scoring has relations.
-      tabulated: True for a distance function that the kernels read from a table.
-      computed: True for a distance function that the kernels compute.
-      mask: True for a mask of pairs.
-      key_mask: True for a mask of keys.
-      segments: True for segments.
-      dropout: True for dropout.
+      tabulated: True if the kernels read the distance function from a table.
+      computed: True if the kernels compute the distance function from the distances.
+      mask: True if the call has a mask of pairs of a query and a key.
+      key_mask: True if the call has a mask of keys.
+      segments: True if the call has segments.
+      dropout: True if the call has dropout.
       window: True if the window is limited.
       left_window: True if the window is limited for keys before the query.
       received: True if the attention that each key receives is computed.
@@ -52,9 +52,10 @@ class Facts:
       wide: True if queries, keys or values are wider than 64.
       very_wide: True if queries and keys are wider than 128. At most 128 columns of the keys then
         need a gradient.
-      wide_constants: True if keys are wider than 64, but their gradient and the values are not.
+      wide_constants: True if keys are wider than 64, but values and the columns of the keys that
+        need a gradient are at most 64 wide.
       short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.
-      equal_blocks: True if all blocks of rows visit about as many tiles.
+      equal_blocks: True if all blocks of rows visit about the same number of tiles.
       many_rows: True if there are at least as many blocks of 256 rows as processors, and if more
         than half of the last block of each head is filled.
     """
@@ -85,12 +86,12 @@ class Facts:
 
     @property
     def large_entries(self) -> bool:
-        """True for a mask of pairs or dropout, if they need much shared memory or registers."""
+        """True if a mask of pairs or dropout needs much shared memory or many registers."""
         return self.mask or (self.dropout and (self.segments or not self.dot_product))
 
     @property
     def restricted(self) -> bool:
-        """True for masks, segments or dropout, if they change the fastest tiles of long calls."""
+        """True if masks, segments or dropout change the fastest configuration of a long call."""
         has_entries = self.mask or self.segments
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
 
@@ -101,7 +102,7 @@ class Facts:
 
     @property
     def needs_registers(self) -> bool:
-        """True if the key gradient needs more registers than that of the dot product."""
+        """True if the kernel `key_gradient` needs more registers than for the dot product."""
         return self.computed or self.relations or (self.received and self.dot_product)
 
 
@@ -110,7 +111,7 @@ class Row(NamedTuple):
 
     Attributes:
       kernels: Names of the kernels.
-      applies: Condition of the row.
+      applies: Returns True if the row can be used for a call.
       config: Configuration of the kernels.
       reason: Advantage over the configurations of later rows.
     """
@@ -122,7 +123,7 @@ class Row(NamedTuple):
 
 
 def always(facts: Facts) -> bool:
-    """Return True, as the condition of a row that always applies."""
+    """Return True. This is the condition of a row that can be used for all calls."""
     return True
 
 
@@ -253,7 +254,7 @@ TABLES: list[tuple[Callable[[Facts], bool], list[Row]]] = [
 def select_tile_configs(
     plan: Plan, operands: Operands, limit: int = HOPPER_SHARED_MEMORY
 ) -> TileConfigs:
-    """Return the tile configurations for the arrays and the scoring of a call.
+    """Return the tile configuration of each kernel of a call.
 
     Args:
       plan: Static options of the call.
@@ -261,7 +262,7 @@ def select_tile_configs(
       limit: Bytes of shared memory of a thread block.
 
     Raises:
-      ValueError: If the smallest configuration of a kernel needs more shared memory.
+      ValueError: If the smallest configuration of a kernel needs more than `limit` bytes.
     """
     kernels = (*ALL, *POSITION) if plan.scoring.has_positions else ALL
     return TileConfigs(**{name: _select(name, plan, operands, limit) for name in kernels})
@@ -285,7 +286,8 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
     """Return the bytes of shared memory that Mosaic GPU requests for a thread block of a kernel.
 
-    The query gradient of keys wider than 128 may have no reductions, and then needs fewer bytes.
+    The result may be too large for the query gradient of keys wider than 128: it includes memory
+    for reductions, and this kernel may have none.
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]

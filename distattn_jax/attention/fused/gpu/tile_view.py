@@ -30,9 +30,9 @@ def view_tile(
     Args:
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
-      needs_weights: False if the kernel needs nothing but the gradient of the products in far
-        tiles. It may then have to multiply the weights by a derivative: see
-        `TileScores.log_derivative`.
+      needs_weights: False if the kernel uses the weights of far tiles only for the gradient of the
+        products. The result may then require that the kernel multiplies the weights by a
+        derivative: see `TileScores.log_derivative`.
     """
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
@@ -82,9 +82,11 @@ def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
 def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the visible entries of a tile.
 
-    Padded queries are not masked. The forward kernel sets their outputs to 0, and their logsumexp
-    makes their weights 0 in all other kernels. If the score map is transposed, padded and masked
-    keys are not masked: the kernels set their outputs to 0. Moving rows are masked.
+    The mask ignores the padding of queries: the forward kernel sets the outputs of padded queries
+    to 0, and their logsumexp makes their weights 0 in all other kernels. If the score map is
+    transposed, the mask also ignores the padding and the mask of keys, because the kernels set the
+    outputs of these keys to 0. In a kernel with moving rows (see `ScoreMap.has_moving_rows`), the
+    mask includes the padding and the mask of keys.
     """
     conditions = []
     if context.score_map.has_moving_rows:
@@ -133,7 +135,7 @@ def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return the distances |i - j| of a tile, and f if a table contains it."""
+    """Return the distances |i - j| of a tile, and the values of f if they are in a table."""
     stored = None
     if "function" in tile.ring_names:
         stored = functools.partial(tile.load_diagonals, "function")

@@ -37,17 +37,18 @@ def compute_score_gradient(
     per_column: jax.Array | None,
     factor: jax.Array | None = None,
 ) -> jax.Array:
-    """Return factor * A (dO · V + g - D), where A (dO · V + g - D) is the gradient of the scores.
+    """Return `factor` times the gradient of the scores, which is A (dO · V + g - D).
 
-    See `fused.kernels`. If vectors are added, the factor costs no instruction per entry: the
-    instruction that adds g - D to dO · V also multiplies.
+    See `fused.kernels`. If a vector is added, `factor` costs no instruction per entry: the
+    instruction that adds g - D to dO · V also multiplies dO · V by `factor`.
 
     Args:
+      weights: Attention weights A.
       weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
-      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. None adds
-        nothing.
+      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. If None,
+        nothing is added.
       per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
-        None adds nothing.
+        If None, nothing is added.
       factor: Number by which the gradient is multiplied. None means 1.
     """
     weight_gradient = drop(context, tile, weight_gradient)
@@ -65,7 +66,7 @@ def add_vectors(
 ) -> jax.Array:
     """Return the sum of a tile, a per-row vector and a per-column vector.
 
-    None adds nothing. At least one of the three is not None.
+    An argument that is None adds nothing. At least one of the three is not None.
     """
     terms = [] if entries is None else [entries]
     if per_row is not None:

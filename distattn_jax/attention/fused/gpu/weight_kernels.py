@@ -11,8 +11,8 @@ In relative position attention, the forward kernel also computes the relation we
 these entries to global memory, tile by tile. A query has many keys of the end relations 0 and 2k.
 The kernel sums their weights in its state, one sum for each of the `ends`.
 
-In Transformer-XL attention, the products q · k include the products p · R of other queries p and of
-position vectors R: see `position_tiles`.
+In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
+position vectors and p are separate queries: see `position_tiles`.
 """
 
 import jax.numpy as jnp
@@ -33,15 +33,15 @@ from distattn_jax.attention.fused.scoring import MASKED_SCORE
 def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    Inputs: `query` for the rows of the score map, `key` and `value` for its columns. If tiles are
-    skipped, two more inputs describe the skipped keys: `value_sum`, the sum of their values, and
-    `key_count`, their number.
+    Inputs: `query` for the rows of the score map, `key` and `value` for the columns. If tiles are
+    skipped, there are two more inputs: `value_sum`, the sum of the values of the skipped keys, and
+    `key_count`, the number of skipped keys.
 
-    Outputs: `values`, the weighted sum of values of each query, and `logsumexp`, the base-2
-    logsumexp of the scores of each query. For relation weights there are three more outputs:
-    `band_scores`, the scores of the relations 1 to 2k - 1 before the multiplication by
-    `score_multiplier`, and `weight_before` and `weight_after`, the sums of the weights of the
-    relations 0 and 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
+    Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
+    logsumexp of the scores of each query. A scoring with relation weights has three more outputs.
+    `band_scores` are the scores of the relations 1 to 2k - 1, before the multiplication by
+    `score_multiplier`. `weight_before` and `weight_after` are the sums of the weights of relation 0
+    and of relation 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
     """
     score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights
@@ -141,7 +141,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for its columns. If tiles
+    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for the columns. If tiles
     are skipped, `skipped_sums["received"]` is the attention received from the skipped queries.
 
     Output: `received`, the attention that each key receives, summed over all queries.
@@ -179,7 +179,7 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
 
     Inputs: `query` and `logsumexp` for the rows of the score map, `key` and `received_cotangent`
-    for its columns. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over
+    for the columns. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over
     the skipped keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.

@@ -1,20 +1,21 @@
-"""Diagonal bands of a score map: arrays by relation in the form in which tiles need them.
+"""Diagonal bands: conversion of arrays by relation to squares of the score map, and back.
 
-An array by relation has one row for each relation r = clip(j - i - offset, -k, k) + k of key j and
-query i, and one column (lane) per query: see `relations`. For each group of 128 queries, a band is
-a stack of 6 squares of 128 keys and 128 queries. A tile consists of such squares, so that reading
-or writing it needs no other movement of data:
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k: see `relations`. An array
+by relation has one row per relation and one column (lane) per query. A band holds the same numbers
+in the order of the score map. For each group of 128 queries, the band is a stack of 6 squares of
+128 keys and 128 queries. A tile of the score map consists of such squares, so that it can be copied
+from the band square by square:
 
     square 0      all entries have relation 0
     square 1-4    entries of several relations
     square 5      all entries have relation 2k
 
-Four squares are sufficient for k <= 128. Together they have 512 rows. Row y and column i of them
-have the relation y - shift_i, clipped to 0 and 2k, with
+Four squares of several relations are sufficient for k <= 128. Together they have 512 rows. The
+entry in row y and column i of the four squares has relation y - shift_i, clipped to 0 and 2k, with
 
     shift_i = i + (offset mod 128) + 128 - k
 
-Moving column i of an array by relation down by shift_i gives the four squares. It takes one
+To make the four squares, column i of the array by relation moves down by shift_i. This takes one
 selection for each of the 9 bits of the shifts. Moves by multiples of 8 rows cost nothing.
 """
 
@@ -42,7 +43,7 @@ def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
 
 
 def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array | int) -> jax.Array:
-    """Return the index of the square of 128 keys and 128 queries in the band of its queries.
+    """Return the index, from 0 to 5, of a square of 128 keys and 128 queries in its band.
 
     Args:
       query: Index of the first query, a multiple of 128.
@@ -53,15 +54,18 @@ def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array 
 
 
 def band_relations(shifts: jax.Array) -> jax.Array:
-    """Return the relations of the squares 1 to 4 before they are clipped, shape (512, 128)."""
+    """Return the relation of each entry of the squares 1 to 4, shape (512, 128).
+
+    The relations are not clipped to 0 and 2k.
+    """
     return sublane_indices((ROWS, LANES)) - shifts
 
 
 def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.Array:
-    """Return the squares 1 to 4 of a band, shape (512, 128).
+    """Convert an array with one row per relation to the squares 1 to 4 of a band: shape (512, 128).
 
     Args:
-      array: Array by relation, with at least 2k + 1 rows.
+      array: Array with one row per relation, at least 2k + 1 rows, and one column per query.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
@@ -73,9 +77,9 @@ def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.
 def collapse_band(
     squares: jax.Array, shifts: jax.Array, clip_distance: int, ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Return the array by relation whose row r is the sum of the entries with relation r.
+    """Convert a band to an array whose row r is the sum of the entries with relation r.
 
-    The number of rows is 2k + 1, rounded up to a multiple of 8. Added rows are 0.
+    The number of rows is 2k + 1, rounded up to a multiple of 8. The additional rows are 0.
 
     Args:
       squares: Squares 1 to 4 of a band, shape (512, 128).

@@ -1,11 +1,11 @@
 """Tiles of the distance function f, which stay in VMEM while a head is computed.
 
 f depends on i - j alone. All tiles of a head on the same diagonal of tiles therefore have the same
-f, in all examples with the same offset. A kernel evaluates f in the first of them, and reads the
-stored tile in all others. The grid visits all examples of a head before the next head.
+f, in all examples with the same offset. A kernel evaluates f in the first of these tiles, and reads
+the stored f in all others. The grid visits all examples of a head before the next head.
 
-Each diagonal of tiles has a slot. If there are more diagonals than slots, several diagonals share a
-slot, and the tile of one replaces the tile of the other. Usually f saturates after a few diagonals.
+Each diagonal of tiles has a slot in VMEM. If there are more diagonals than slots, several diagonals
+share a slot and overwrite each other. Usually f saturates after a few diagonals.
 Functions that are cheap to evaluate are stored only if each diagonal has a slot of its own.
 """
 
@@ -37,10 +37,10 @@ def keep_distances(
     *,
     needs_distances: bool,
 ) -> KernelBody:
-    """Return a kernel body that stores f before it computes a tile that is not far.
+    """Return a kernel body that stores f before each tile in which f is needed.
 
-    The scoring has a distance function f. If f is cheap to evaluate and diagonals would have to
-    share slots, return `body` unchanged.
+    f is not needed in far tiles and in tiles of zero scores. If f is cheap to evaluate and
+    diagonals would have to share slots, return `body` unchanged.
 
     Args:
       shape: Number of keys and number of queries of a tile.
@@ -77,7 +77,10 @@ def keep_distances(
 
 
 def read_distances(context: BlockContext, tile: Tile) -> Distances:
-    """Return functions that load f and the distances of a tile, or compute what is not stored."""
+    """Return functions for f and the distances of a tile.
+
+    The functions load stored arrays, and compute arrays that are not stored.
+    """
     distances, kept = view_distances(context, tile), context.kept
     if "f" not in kept:
         return distances
@@ -107,7 +110,7 @@ def _store(context: BlockContext, tile: Tile) -> None:
 
 
 def _find_slot(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return the index of the slot in VMEM for f of a tile. All tiles of a diagonal share it."""
+    """Return the index of the slot for f of a tile. All tiles of a diagonal share one slot."""
     keys, queries = tile.shape
     slots = context.kept["f"].shape[0]
     diagonal = lax.div(tile.query, queries) - lax.div(tile.key, keys)
@@ -123,7 +126,7 @@ def _relative_position(context: BlockContext, tile: Tile) -> jax.Array:
 def view_distances(context: BlockContext, tile: Tile) -> Distances:
     """Return functions that compute the distances |i - j| of a tile, and reciprocals.
 
-    For 16-bit inputs, reciprocals are estimated instead of computed to the precision of float32.
+    For 16-bit inputs, `_estimate_reciprocal` replaces the exact division.
     """
 
     def compute_distances() -> jax.Array:

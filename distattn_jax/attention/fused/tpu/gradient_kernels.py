@@ -27,10 +27,11 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     Inputs: resident `query`, `values_cotangent`, `logsumexp` and `negative_delta`; streamed `key`,
     `value` and, if the received attention has a cotangent, `received_cotangent`.
 
-    Outputs: `query`, the gradient of the queries, and one output with one number per query for each
-    of the scoring's `gradient_names`. The caller sums each of them over the queries. A scoring with
+    Outputs: `query` is the gradient of the queries. Each name in the scoring's `gradient_names` is
+    an output with one number per query, which the caller sums over the queries. A scoring with
     relation products has the output `relation_products_gradient`. A scoring with positions has the
-    outputs `position_query` and `positions`, the gradient of the position vectors before scaling.
+    outputs `position_query`, the gradient of the position queries, and `positions`, the gradient of
+    the position vectors before the multiplication by the scale.
     """
     score_map, queries, has_received = call.score_map, shape[1], call.has_received_cotangent
     products = call.relations.get("relation_products")
@@ -97,7 +98,8 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     Inputs: resident `key`, `value` and, if the received attention has a cotangent,
     `received_cotangent`; streamed `query`, `values_cotangent`, `logsumexp` and `negative_delta`. If
-    tiles are skipped, `skipped_sums["value"]` is their part of the gradient of the values.
+    tiles are skipped, `skipped_sums["value"]` is the contribution of the skipped tiles to the
+    gradient of the values.
 
     Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
     """

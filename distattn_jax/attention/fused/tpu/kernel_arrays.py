@@ -31,7 +31,7 @@ class KernelArrays:
         """Return matrices and vectors of `KernelCall` in the layout of the kernels.
 
         Args:
-          arrays: Arrays by name.
+          arrays: Dict from name to array.
           is_keys: True if the arrays belong to keys, False if they belong to queries.
         """
         length = self.padded_keys if is_keys else self.padded_queries
@@ -41,7 +41,10 @@ class KernelArrays:
         }
 
     def mask_entries(self) -> dict[str, Array]:
-        """Return the mask of pairs by its name, with one row per key, or an empty dict."""
+        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+
+        The mask has one row per key.
+        """
         if self.operands.mask is None:
             return {}
         mask = jnp.swapaxes(self.operands.mask[:, :, : self.queries, : self.keys], 2, 3)
@@ -49,9 +52,9 @@ class KernelArrays:
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Return one of `Operands.tables` arranged by diagonal, with padding.
+        """Pad one of `Operands.tables` for the padded queries and keys.
 
-        Element `padded_keys` + query - key belongs to the entry of a query and a key.
+        The entry of a query and a key uses element `padded_keys` + query - key of the result.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_keys - self.keys
@@ -59,9 +62,9 @@ class KernelArrays:
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
 
     def arrange_positions(self, positions: Float[Array, "#B D #N H"]) -> Float[Array, "#B #N H _"]:
-        """Return the position vectors arranged by diagonal, with padding.
+        """Transpose and pad the position vectors for the padded queries and keys.
 
-        Column `padded_queries` + key - query belongs to the entry of a query and a key.
+        The entry of a query and a key uses column `padded_queries` + key - query of the result.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_queries - self.queries
@@ -70,10 +73,10 @@ class KernelArrays:
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
-        """Return an array by relation with one row per relation and one column per query.
+        """Transpose an array with one number for each query and relation: relations become rows.
 
-        The number of relations is rounded up to a multiple of 8. An array that all queries share,
-        whose second axis has the size 1, has 128 equal columns.
+        The number of relations is rounded up to a multiple of 8. If all queries share the array
+        (its second axis has size 1), the result has 128 equal columns.
         """
         length = self.padded_queries
         if array.shape[1] == 1:
@@ -83,7 +86,7 @@ class KernelArrays:
         return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
 
     def output_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the types of all outputs of a kernel in the layout of the kernels."""
+        """Return a dict from name to type of all outputs of a kernel, in the kernel's layout."""
         types = {}
         batch, _, heads, _ = self.operands.query.shape
         length = self.padded_keys if call.score_map.is_transposed else self.padded_queries
@@ -114,7 +117,10 @@ class KernelArrays:
         return restored
 
     def _relation_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the type of the output by relation of a kernel by its name, or an empty dict."""
+        """Return a dict from the output name to the type of the output that depends on relations.
+
+        The dict is empty if the kernel has no such output.
+        """
         batch, _, heads, _ = self.operands.query.shape
         scoring = call.score_map.scoring
         rows = count_rows(scoring.clip_distance)
@@ -127,7 +133,10 @@ class KernelArrays:
         return {}
 
     def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the type of the gradient of the position vectors by its name, or an empty dict."""
+        """Return a dict from the output name to the type of the gradient of the position vectors.
+
+        The dict is empty if the kernel does not compute this gradient.
+        """
         positions = self.operands.positions
         if call.name != "query_gradient" or positions is None:
             return {}

@@ -3,8 +3,8 @@
 Resident and streamed arrays have their positions in the lanes: matrices have shape (B, N, W, L) and
 vectors (B, N, 1, L), where L is the number of queries or keys. Only arrays named in `ROW_ARRAYS`
 have their positions in the sublanes, shape (B, N, L, W). The arrays of a kernel are stored in dicts
-by name. An array may have fewer heads than the kernel: consecutive heads of the kernel then use the
-same head of the array. An axis of examples or heads of size 1 is broadcast.
+from name to array. If an array has fewer heads than the kernel, groups of consecutive heads of the
+kernel use the same head of the array. If B or N is 1, all examples or heads share the array.
 
 The rows of a score map are queries and the columns are keys, or the rows are keys and the columns
 are queries. A program owns one block of rows. In registers, a tile has the shape (keys, queries) in
@@ -32,7 +32,8 @@ class Tile(NamedTuple):
       key: Index of the first key.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of keys and number of queries.
-      load: Returns the part of a streamed array that belongs to the tile, by the name of the array.
+      load: Returns the part of a streamed array that belongs to the tile, given the name of the
+        array.
     """
 
     query: jax.Array
@@ -48,8 +49,8 @@ class BlockContext(NamedTuple):
     Attributes:
       score_map: Scoring, masking and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
-      load: Returns an array by its name: the block of a resident array, shape (W, block) or
-        (1, block), or the whole of an array of `KernelInputs.shared`.
+      load: Returns an array, given its name: the block of a resident array, shape (W, block) or
+        (1, block), or a whole array of `KernelInputs.shared`.
       scalars: Scalars of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
       scratch: References to the buffers that `KernelBody.scratch` declares.
@@ -70,17 +71,17 @@ class BlockContext(NamedTuple):
 
 
 class KernelBody(NamedTuple):
-    """Computation of one kernel: three functions for a loop over tiles that updates buffers.
+    """Computation of one kernel: three functions of a loop that updates buffers tile by tile.
 
     Attributes:
-      scratch: Shape of each float32 buffer, or type of a buffer, by name.
+      scratch: Buffers: a dict from name to the shape of a float32 buffer, or to a type.
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
-      finish: Returns the outputs of the block by name, computed from the buffers.
+      finish: Returns a dict from name to output of the block, computed from the buffers.
       summed_outputs: Names of the outputs that are summed over all blocks of a head, and over all
-        examples that share them.
-      kept: Types of the buffers that keep their contents from block to block, by name. All examples
-        and blocks of a head use the same buffers, one after the other.
+        examples that share the output.
+      kept: Buffers that keep their contents from block to block: a dict from name to type. All
+        examples and blocks of a head use the same buffers, one after the other.
     """
 
     scratch: Mapping[str, Any]
@@ -92,18 +93,18 @@ class KernelBody(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """Input arrays of a kernel. All fields except `runs` are dicts by name.
+    """Input arrays of a kernel. All fields except `runs` are dicts from name to array.
 
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
       shared: Matrices of each head that belong to no row or column, shape (B, N, W, 128).
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
-      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Element
-        `origin` + query - key belongs to an entry, where `origin` is an argument of
+      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). The entry of a query
+        and a key uses element origin + query - key, where `origin` is an argument of
         `run_tile_loop`.
-      positions: Position vectors with one column for each diagonal, shape (B, N, W, D). Column
-        D - `origin` + key - query belongs to an entry.
+      positions: Position vectors with one column for each diagonal, shape (B, N, W, D). The entry
+        of a query and a key uses column D - origin + key - query.
       scalars: A few numbers for each example and head, shape (B, N, count).
       skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
       runs: Index of the first tile of each run of the schedule, and index of its last tile plus 1,

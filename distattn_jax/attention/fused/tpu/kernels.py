@@ -1,6 +1,6 @@
-"""The five kernels on a TPU: tile sizes, arrays and how a kernel is run.
+"""The five kernels on a TPU: their tile sizes, their arrays, and the function that runs them.
 
-The module `kernel_calls` of the package `fused` lists what each of the kernels reads and returns.
+The module `kernel_calls` of the package `fused` lists the inputs and outputs of each kernel.
 """
 
 import jax.numpy as jnp
@@ -88,7 +88,10 @@ class _TPUKernels(KernelCalls):
         return arrays.restore_outputs(outputs, call)
 
     def _make_body(self, call: KernelCall, inputs: KernelInputs) -> KernelBody:
-        """Return the body of a kernel, which also prepares its relations and distances."""
+        """Return the body of a kernel.
+
+        The body also prepares the relations and distances of its tiles.
+        """
         body = BODIES[call.name](call, self.config.shape)
         if call.relations:
             columns = {

@@ -1,9 +1,10 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
 There is one position vector R for each diagonal j - i of the score map. For a group of 128 queries,
-the kernels multiply the position queries p by all vectors of the diagonals of a tile. Row
-j - i + 128 of these products belongs to key j and query i of the tile, so that column i moves up by
-128 - i rows. In the backward pass, the gradient dP of the products moves down in the same way:
+the kernels multiply the position queries p by the vectors of all diagonals of a tile. The products
+have one row per diagonal and one column per query. Key j and query i of the tile need row
+j - i + 128 of column i. Column i therefore moves up by 128 - i rows. In the backward pass, column i
+of the gradient dP of the products moves down by 128 - i rows:
 
     query gradient       dp_i = Σ_j dP_ij R[j - i]
     position gradient    dR[x] = Σ_{j - i = x} dP_ij p_i
@@ -27,7 +28,7 @@ LANES_BITS = LANES.bit_length() - 1
 
 
 def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return the product of each query with the position vector of each entry of a tile."""
+    """Return, for each entry of a tile, the product of its query and its position vector."""
     load = tile.load if context.score_map.is_transposed else context.load
     query, positions = load("position_query"), tile.load("positions")
     columns = []
@@ -43,8 +44,8 @@ def add_gradients(
 ) -> None:
     """Add the gradients of a tile to the buffer `position_query` and the output `positions`.
 
-    The output has 128 columns. For each group of 128 diagonals, it has as many rows as a position
-    vector has numbers.
+    The output `positions` has 128 columns. Each group of 128 diagonals has W consecutive rows,
+    where W is the width of a position vector.
 
     Args:
       product_gradient: Gradient of the products of the tile.
@@ -72,5 +73,5 @@ def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows by which the column of each query moves: 128 - i for query i."""
+    """Return the number of rows by which each column moves: 128 - i for column i."""
     return LANES - lane_indices((1, LANES))

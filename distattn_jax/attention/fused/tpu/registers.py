@@ -15,12 +15,12 @@ SUBLANES = 8
 
 
 def lane_indices(shape: tuple[int, int]) -> jax.Array:
-    """Return an int32 array of a shape, with the index of the lane in each entry."""
+    """Return an int32 array in which each entry is the index of its lane (column)."""
     return lax.broadcasted_iota(jnp.int32, shape, 1)
 
 
 def sublane_indices(shape: tuple[int, int]) -> jax.Array:
-    """Return an int32 array of a shape, with the index of the sublane in each entry."""
+    """Return an int32 array in which each entry is the index of its sublane (row)."""
     return lax.broadcasted_iota(jnp.int32, shape, 0)
 
 
@@ -45,12 +45,13 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
 
 
 def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
-    """Return an array whose column i is moved down by shift_i rows, after zeros.
+    """Move column i of an array down by shifts[i] rows, and fill the rows above with zeros.
 
     The result has at least 2^bits more rows than the array.
 
     Args:
-      shifts: Number of rows for each column, shape (1, 128).
+      array: Array of 128 columns.
+      shifts: Number of rows for each column, from 0 to 2^bits - 1, shape (1, 128).
       bits: Number of bits of the shifts.
     """
     rows = _append_zeros(array, SUBLANES)
@@ -66,10 +67,13 @@ def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
 
 
 def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int) -> jax.Array:
-    """Return the first rows of an array whose column i is moved up by shift_i rows.
+    """Move column i of an array up by shifts[i] rows, and return the first `count` rows.
 
     Args:
       array: Array of 128 columns and at most count + 2^bits rows.
+      shifts: Number of rows for each column, from 0 to 2^bits - 1, shape (1, 128).
+      count: Number of rows of the result.
+      bits: Number of bits of the shifts.
     """
     rows = _append_zeros(array, count + (1 << bits) - array.shape[0])
     for bit in reversed(range(bits)):

@@ -1,13 +1,16 @@
-"""Relations of the entries of a tile: inputs by relation, and sums of weights and gradients.
+"""Arrays by relation in the TPU kernels: inputs, relation weights, and gradients.
 
-The module `relations` of the package `fused` has the equations. Inputs by relation are the relation
-products P and the cotangent G of the relation weights. Kernels of a block of queries expand their
-inputs to bands once (see `bands`). Kernels of a block of keys expand them for each tile of queries
-that is not far. A bias that all queries share has one group of 128 equal columns.
+The module `relations` of the package `fused` defines relations and has the equations. An array by
+relation has one row per relation and one column per query. The inputs of this form are the relation
+products P and the cotangent G of the relation weights. The kernels convert an input to a band,
+which is a stack of squares of 128 keys and 128 queries: see `bands`. If a program owns a block of
+queries, it converts its inputs once. If it owns a block of keys, it converts them for each tile of
+queries that is not far. A bias that all queries share has one group of 128 equal columns.
 
 The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
-query may change from tile to tile: see `weight_kernels.forward`. The buffer `relation_reference`
-keeps it for each square of a band, so that the last step can normalise all weights.
+query is a number that keeps these powers in range. It may change from tile to tile: see
+`weight_kernels.forward`. The buffer `relation_reference` stores the reference of each query for
+each square of the band, so that the last step can normalise all weights.
 """
 
 from collections.abc import Iterable
@@ -34,11 +37,14 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a kernel body that expands its inputs by relation to bands.
+    """Return a kernel body that converts its inputs with one row per relation to bands.
+
+    See `bands`.
 
     Args:
-      blocks: Number of columns of each input by relation in VMEM, by the name of the input.
-      streamed: Names of the inputs that belong to the columns of the score map.
+      blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
+      streamed: Names of the inputs that are streamed, because the columns of the score map are
+        queries.
     """
     bands = {
         _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
@@ -65,7 +71,7 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Return the number that an input by relation, given its name, has for each entry of a tile.
+    """Look up the number of each entry of a tile in the band of the input `name`.
 
     In a far tile, all keys of a query have the same number, so that the result has one row.
     """
@@ -82,7 +88,10 @@ def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
 
 
 def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the buffers for the relation weights, or an empty dict."""
+    """Return a dict from name to shape of the buffers for the relation weights.
+
+    The dict is empty if the scoring has no relation weights.
+    """
     if not score_map.scoring.has_relation_weights:
         return {}
     groups = queries // LANES
@@ -94,7 +103,10 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of weights by a factor per query, after a change of the reference."""
+    """Multiply the sums of weights of each query by `correction`, when its reference changes.
+
+    The reference is the number that is subtracted from the scores before 2^x.
+    """
     if context.score_map.scoring.has_relation_weights:
         for side in _sides(context.score_map):
             context.scratch[ENDS[side]][...] *= correction
@@ -106,7 +118,7 @@ def add_weights(
     """Add the weights of a tile to the relation weights of its queries.
 
     Args:
-      weights: Weights relative to `reference`, after dropout.
+      weights: Weights 2^(score - reference), after dropout.
       reference: Reference of each query, shape (1, queries).
     """
     weights = weights.astype(jnp.float32)
@@ -128,11 +140,11 @@ def add_weights(
 def finish_weights(
     context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return the relation weights by their name, or an empty dict if there are no weights.
+    """Return a dict with the relation weights, or an empty dict if the scoring has none.
 
     Args:
-      reference: Reference of each query, shape (1, queries).
-      normaliser: Factor that turns weights relative to `reference` into attention weights.
+      reference: Last reference of each query, shape (1, queries).
+      normaliser: Factor that converts 2^(score - reference) to attention weights.
     """
     if not context.score_map.scoring.has_relation_weights:
         return {}
@@ -158,7 +170,9 @@ def finish_weights(
 
 
 def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return the shape of the buffer for the gradient of the relation products, or an empty dict.
+    """Return a dict with the shape of the buffer for the gradient of the relation products.
+
+    The dict is empty if the scoring has no relation products.
 
     Args:
       queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
@@ -182,7 +196,10 @@ def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -
 
 
 def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:
-    """Return the gradient of the relation products by its name, or an empty dict."""
+    """Return a dict with the gradient of the relation products.
+
+    The dict is empty if the scoring has no relation products.
+    """
     if not context.score_map.scoring.has_relation_products:
         return {}
     band = context.scratch[GRADIENT]
@@ -195,7 +212,7 @@ def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Arr
 
 
 def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax.Array]]:
-    """Return the first key, the first query and the index in a band of each square of a tile.
+    """Return the first key, the first query and the index in its band for each square of a tile.
 
     Keys and queries are counted from the first key and the first query of the tile.
     """
@@ -208,7 +225,7 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
 
 
 def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
-    """Expand an input by relation to the band of each group of its columns."""
+    """Convert an input with one row per relation to one band for each group of 128 columns."""
     band, clip_distance = context.scratch[_band_name(name)], context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     for group in range(band.shape[0]):
@@ -221,7 +238,7 @@ def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
 
 
 def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
-    """Write the numbers of the only relation of a far tile to the first row of their squares."""
+    """Write the numbers of the only relation of a far tile to the first row of one square."""
     band, square = context.scratch[_band_name(name)], _far_square(tile)
     row = 0 if square == 0 else 2 * context.score_map.scoring.clip_distance
     numbers = tile.load(name)[row : row + 1]
@@ -230,24 +247,24 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index of the squares of a far tile in a band."""
+    """Return the index in a band that all squares of a far tile have."""
     return 0 if tile.kind.side == BEFORE else LAST
 
 
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Return the array by relation of the squares 1 to 4 of a band and the sums of its ends."""
+    """Convert the squares 1 to 4 of a band, and the sums of both ends, to one row per relation."""
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)
 
 
 def _band_name(name: str) -> str:
-    """Return the name of the buffer with the band of an input by relation."""
+    """Return the name of the buffer that holds the band of an input."""
     return f"{name}_band"
 
 
 def _sides(score_map: ScoreMap) -> tuple[int, ...]:
-    """Return the sides of the end relations that visible keys can have."""
+    """Return the sides on which visible keys can have an end relation: see `end_sides`."""
     return end_sides(is_causal=score_map.window.is_causal)

@@ -1,4 +1,4 @@
-"""Sizes of the tiles of the TPU kernels, by kind of TPU."""
+"""Tile sizes of the TPU kernels for each kind of TPU."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ DEFAULT = TileConfig(512, 512)  # for other kinds, and for programs lowered with
 
 
 def select_tile_config(queries: int, keys: int) -> TileConfig:
-    """Return the tile sizes for a number of queries and a number of keys."""
+    """Return the tile sizes for a call with this number of queries and keys."""
     largest = TILES.get(local_kind(), DEFAULT)
     lengths = (queries, keys)
     padded = (length + -length % MULTIPLE for length in lengths)

@@ -5,8 +5,8 @@ fill the lanes, and the maximum and the sum over the keys of a query are taken o
 is cheap.
 
 A program of the grid owns one block of queries or of keys, which stays in VMEM: the resident block.
-Tiles of the other side are streamed from HBM into two slots. The copy of the next tile runs while
-the kernel computes the current one.
+If it owns queries, tiles of keys are streamed from HBM into two slots, and vice versa. The copy of
+the next tile runs while the kernel computes the current tile.
 
     resident   streamed   kernels
     queries    keys       forward, query gradient, attention given
@@ -51,7 +51,7 @@ class Scratch(NamedTuple):
       arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
       body: Buffers of the kernel body.
       kept: Buffers of the kernel body that keep their contents from block to block.
-      sums: Float32 buffers for the summed outputs of 16 bits. Others are summed in place.
+      sums: Float32 buffers for summed outputs of 16 bits. Other outputs are summed in place.
     """
 
     slots: dict[str, Any]
@@ -62,14 +62,14 @@ class Scratch(NamedTuple):
 
 
 class RunNumbers(NamedTuple):
-    """Numbers of a run of consecutive tiles that a kernel reads.
+    """Four numbers that describe a run of consecutive tiles to a kernel.
 
     Attributes:
       start: Index of the first tile.
       end: Index of the last tile plus 1.
-      shift: Number of tiles in all runs before this run, minus `start`. The sum of `shift` and the
-        index of a tile is even if the tile is copied to slot 0, and odd for slot 1.
-      next_tile: First tile of the next run that is not empty, or -1 after the last run.
+      shift: Number of tiles in all runs before this run, minus `start`. A tile is copied to slot 0
+        if (`shift` + index of the tile) is even, and to slot 1 if it is odd.
+      next_tile: First tile of the next run that is not empty, or -1 if there is no such run.
     """
 
     start: Array
@@ -79,14 +79,14 @@ class RunNumbers(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """A kernel and everything about it that is known when the program is traced.
+    """Static properties of a kernel, which are known when the program is traced.
 
     Attributes:
       call: Name, score map and schedule of the kernel.
       body: Computation of the kernel.
-      output_types: Shapes and dtypes of the outputs, by name.
+      output_types: Dict from name to shape and dtype of each output.
       config: Sizes of the tiles.
-      origin: As in `run_tile_loop`.
+      origin: Argument of `run_tile_loop`.
       counts: Number of examples and number of heads.
     """
 
@@ -116,14 +116,14 @@ def run_tile_loop(
     config: TileConfig,
     origin: int,
 ) -> dict[str, jax.Array]:
-    """Run a kernel over all blocks of all heads, and return its outputs by name.
+    """Run a kernel over all blocks of all heads. Return a dict from name to output.
 
     Args:
-      output_types: Shapes (B, N, W, L) and dtypes of the outputs, by name. If the batch of a summed
+      output_types: Dict from name to shape (B, N, W, L) and dtype of each output. If B of a summed
         output is 1, the output is also summed over all examples.
-      origin: Index of the main diagonal (query = key) in `inputs.diagonals`. The first diagonals
-        belong to the last keys, so that `origin` is at least the number of keys. It is a multiple
-        of 128.
+      origin: Index of the main diagonal (query = key) in `inputs.diagonals`. It is at least the
+        number of keys, because diagonals with query < key have smaller indices. It is a multiple of
+        128.
     """
     batch = inputs.runs.shape[0]
 
@@ -143,7 +143,7 @@ def run_tile_loop(
 
 
 def _call_kernel(kernel: Kernel, inputs: KernelInputs) -> dict[str, jax.Array]:
-    """Run a kernel on the examples of its inputs. The arguments are those of `run_tile_loop`."""
+    """Run a kernel on all examples of its inputs. Return a dict from name to output."""
     (batch, heads), blocks = kernel.counts, inputs.runs.shape[2]
     block_rows, _ = kernel.block_sizes
     body = kernel.body
@@ -243,7 +243,10 @@ def _scratch_types(kernel: Kernel, inputs: KernelInputs) -> tuple[Scratch]:
 
 
 def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
-    """Return the first tile of each block, or -1, followed by the numbers of each `RunNumbers`."""
+    """Return the first tile of each block, followed by the `RunNumbers` of each run.
+
+    The first tile is -1 if the block visits no tile.
+    """
     start, end = runs[..., 0], runs[..., 1]
     count, index = runs.shape[3], jnp.arange(runs.shape[3], dtype=jnp.int32)
     is_empty = start >= end
@@ -260,9 +263,10 @@ def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]
 
 
 def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
-    """Return `call`, which runs a kernel, with support of `vmap`: its axis adds examples.
+    """Return `call`, which runs a kernel, with support for `vmap`.
 
-    Pallas cannot batch the arrays that a kernel copies from HBM.
+    The mapped axis becomes part of the batch axis, because Pallas cannot batch the arrays that a
+    kernel copies from HBM.
     """
     run = jax.custom_batching.custom_vmap(call)
 
@@ -290,9 +294,9 @@ def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[
 
 
 def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
-    """Forbid the compiler to move streamed arrays to VMEM.
+    """Prevent the compiler from moving streamed arrays to VMEM.
 
-    Copies inside of VMEM are loops of the processor, which do not run in the background.
+    A copy from VMEM to VMEM is a loop of the processor, which does not run in the background.
     """
 
     def constrain(arrays: dict[str, Array]) -> dict[str, Array]:
@@ -311,9 +315,9 @@ def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
 def _run_block(
     refs: KernelInputs, outputs: dict[str, Any], scratch: Scratch, *, kernel: Kernel
 ) -> None:
-    """Compute the outputs of one block of rows. This is the program of the kernel.
+    """Compute the outputs of one block of rows. This function is the body of the Pallas kernel.
 
-    `refs`, `outputs` and `scratch` are references.
+    `refs`, `outputs` and `scratch` contain references.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     body, config, is_transposed = kernel.body, kernel.config, kernel.is_transposed
@@ -428,7 +432,7 @@ def _run_block(
 
 
 def _round(source: Any, target: Any) -> None:
-    """Write an array in VMEM to another of a smaller dtype, in a loop that keeps the code short."""
+    """Copy an array in VMEM to an array of a smaller dtype. A loop keeps the code short."""
 
     def step(i: Array, _: None) -> None:
         rows = pl.ds(pl.multiple_of(i * ROUNDED_ROWS, ROUNDED_ROWS), ROUNDED_ROWS)

@@ -25,7 +25,7 @@ def weigh_zero_scores(context: BlockContext, tile: Tile, logarithm: jax.Array) -
 
 
 def zero_masked(weights: jax.Array, visible: jax.Array | None) -> jax.Array:
-    """Set the weights of masked entries to 0. None means that all entries are visible."""
+    """Set the weights of masked entries to 0. If `visible` is None, all entries are visible."""
     return weights if visible is None else jnp.where(visible, weights, 0.0)
 
 

@@ -32,16 +32,18 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     The weights of a query are powers 2^(score - reference). The usual reference is the maximum of
-    the scores, which is known only after all products of a tile. This kernel keeps its reference,
-    at first 0, while the sums of weights are between 2^-64 and 2^64. The power of a score then
-    follows its product at once. Otherwise the maximum becomes the reference, and the tile is
-    computed again.
+    the scores, which is known only after all products of a tile. This kernel starts with the
+    reference 0, and keeps it while the sums of weights are between 2^-64 and 2^64. It can then
+    compute the power of a score as soon as the product is known. Otherwise, the maximum becomes the
+    reference, and the tile is computed again.
 
-    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, two more inputs
-    describe the skipped keys: `value_sum`, the sum of their values, and `key_count`, their number.
+    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, there are two
+    more inputs: `value_sum`, the sum of the values of the skipped keys, and `key_count`, the number
+    of skipped keys.
 
-    Outputs: `values`, the weighted sum of values of each query, `logsumexp`, the base-2 logsumexp
-    of the scores of each query, and `relation_weights` if the scoring has relation weights.
+    Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
+    logsumexp of the scores of each query. A scoring with relation weights also has the output
+    `relation_weights`.
     """
     score_map, queries = call.score_map, shape[1]
     width, dtype = call.streamed["value"].shape[-1], call.streamed["value"].dtype
@@ -69,7 +71,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
 
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
-        """Store the weights after dropout, and return their sums before dropout."""
+        """Compute the weights of a tile, and return their sum for each query.
+
+        Also apply dropout to the weights, and store them in the buffer "weights".
+        """
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:
             weights = tile_weights.weigh_zero_scores(context, tile, reference)

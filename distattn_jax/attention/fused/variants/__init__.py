@@ -1,6 +1,6 @@
-"""Variants that the kernels compute: one module for each of them.
+"""Variants that the kernels compute, with one module for each variant.
 
-Importing this package imports all of its modules, which register their kernel views.
+Importing this package imports all of its modules. Each module registers a `KernelView`.
 """
 
 import importlib
@@ -15,6 +15,6 @@ for module in pkgutil.iter_modules(__path__):
 
 
 def find_view(variant: Variant) -> KernelView | None:
-    """Return how the kernels see a variant, or None if they cannot compute it."""
+    """Return the `KernelView` of a variant, or None if the kernels cannot compute the variant."""
     fallback = None if variant.as_dot_product is None else AsDotProductView()
     return KERNEL_VIEWS.get(type(variant), fallback)

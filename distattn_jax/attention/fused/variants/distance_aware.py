@@ -1,7 +1,7 @@
 """Distance-aware attention in the kernels.
 
-The mappings of the paper are written as height times a distance function f of slope, shift and
-|i - j|. Tables contain any other mapping.
+Each mapping of the paper is written as height · f, where the distance function f depends on |i - j|
+and on two coefficients, slope and shift. Any other mapping is stored in tables.
 """
 
 from collections.abc import Callable
@@ -116,8 +116,8 @@ class DistanceAwareView(KernelView):
     def may_lose_digits(self, variant):
         """Return True for the mapping `exponent`, which may multiply scores by e⁶⁰.
 
-        Kernels do not store weights. They compute scores a second time in the backward pass, and
-        subtract the logsumexp. Rounding such a large score changes it by more than the largest
+        Kernels do not store weights. In the backward pass, they compute the scores again and
+        subtract the logsumexp. The rounding error of such a large score may exceed the largest
         exponent of a float32, so that gradients may not be finite.
         """
         return variant.mapping == mappings.exponent

@@ -1,7 +1,7 @@
 """Biases of the relative position in the kernels.
 
-ALiBi is a linear function of the distance. The buckets of T5 are constant at large distances, so
-that they are a bias of clipped relations. Tables contain any other function.
+ALiBi is a linear function of the distance. The bias of T5 is constant at large distances, so that
+it is a bias of clipped relations (see `relations`). Any other function is stored in tables.
 """
 
 import jax

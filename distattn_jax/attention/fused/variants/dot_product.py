@@ -39,7 +39,10 @@ class AsDotProductView(KernelView):
 
 
 def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
-    """Return queries and keys, often with wider heads, whose dot products are the scores."""
+    """Return queries and keys whose dot products, times the scale, are the scores of a variant.
+
+    Their heads may be wider than those of the call.
+    """
     heads, dtype = block.query.shape[2], block.query.dtype
     group_size = heads // block.key.shape[2]
     key = jnp.repeat(block.key, group_size, axis=2) if group_size > 1 else block.key
@@ -58,7 +61,10 @@ def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
 
 
 def written_width(variant: Any, query: Float[Array, "B T N H"]) -> int:
-    """Return the width of heads after `write_as_dot_product`, or H for other variants."""
+    """Return the width of the queries and keys that `write_as_dot_product` returns.
+
+    Return H if the variant cannot be written as dot-product attention.
+    """
     if variant.as_dot_product is None:
         return query.shape[-1]
     one_head = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), variant)

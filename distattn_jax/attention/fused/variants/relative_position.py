@@ -36,5 +36,5 @@ class RelativePositionView(KernelView):
 
 
 def _clip_distances(variant: RelativePosition) -> list[int]:
-    """Return the distance k at which relations are clipped, for each table of 2k+1 relations."""
+    """Return the clip distance k of each table. A table has 2k + 1 relations."""
     return [table.shape[1] // 2 for table in (variant.keys, variant.values) if table is not None]
