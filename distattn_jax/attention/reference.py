@@ -8,15 +8,13 @@ import jax.numpy as jnp
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
 from distattn_jax.attention.softmax import QueryBlock, compute_outputs
 from distattn_jax.attention.variants import compute_relative_positions, promote
-from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
+from distattn_jax.attention.vmap_heads import vmap_heads
 
 
 @functools.partial(jax.jit, inline=True)
 def run(call: AttentionCall) -> Attended:
     """Compute attention by the equations of the papers, to check other implementations."""
-    return vmap_heads(
-        functools.partial(_attend_one_head, options=call.options), call, OUTPUT_HEAD_AXES
-    )
+    return vmap_heads(functools.partial(_attend_one_head, options=call.options), call)
 
 
 def _attend_one_head(head: Head, options: Options) -> Attended:

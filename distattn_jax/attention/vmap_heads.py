@@ -39,15 +39,8 @@ class _Argument(NamedTuple):
     group_axis: int | None = None
 
 
-def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: Any) -> Any:
-    """Apply a function of one head to every head of every example.
-
-    Args:
-      one_head: Function of the arguments of one head of one example.
-      call: Arguments of all heads and examples.
-      head_axes: Index of the head axis in each output of one example. The outputs of all examples
-        have the batch axis as an additional first axis.
-    """
+def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Attended:
+    """Apply a function of one head to every head of every example."""
     call = _repeat_sharded_key_heads(call)
     arguments = jax.tree.map(
         lambda argument: _prepare(argument, call), _list_arguments(call), is_leaf=_is_argument
@@ -61,12 +54,12 @@ def vmap_heads(one_head: Callable[[Head], Any], call: AttentionCall, head_axes: 
 
     mapped = one_head
     if call.group_size > 1:
-        mapped = jax.vmap(mapped, (axes("group_axis"),), head_axes)
-    mapped = jax.vmap(mapped, (axes("head_axis"),), head_axes)
+        mapped = jax.vmap(mapped, (axes("group_axis"),), OUTPUT_HEAD_AXES)
+    mapped = jax.vmap(mapped, (axes("head_axis"),), OUTPUT_HEAD_AXES)
     mapped = jax.vmap(mapped, (axes("batch_axis"),))
     outputs = mapped(axes("array"))
     if call.group_size > 1:
-        outputs = jax.tree.map(_merge_groups, head_axes, outputs)
+        outputs = jax.tree.map(_merge_groups, OUTPUT_HEAD_AXES, outputs)
     return outputs
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
 from distattn_jax.attention.softmax import QueryBlock, compute_outputs
 from distattn_jax.attention.variants import promote
-from distattn_jax.attention.vmap_heads import OUTPUT_HEAD_AXES, vmap_heads
+from distattn_jax.attention.vmap_heads import vmap_heads
 
 LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be stored for a backward pass
 LARGEST_BLOCK = 64 * 2**20  # bytes of the map that are computed at once
@@ -40,7 +40,7 @@ def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
     one_head = functools.partial(
         _attend_in_blocks, options=call.options, rows=rows, recompute=recompute
     )
-    return vmap_heads(one_head, call, OUTPUT_HEAD_AXES)
+    return vmap_heads(one_head, call)
 
 
 def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute: bool) -> Attended:
