@@ -98,7 +98,7 @@ def _is_argument(node: Any) -> bool:
 
 
 def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
-    """Shard an array like the query, remove its shared axes, and split its heads into groups."""
+    """Shard an array like the query, remove axes of size 1, and split its heads into groups."""
     if argument.array is None:
         return _Argument(None)
     argument = _shard_like(call.query, argument)

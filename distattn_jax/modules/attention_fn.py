@@ -56,7 +56,7 @@ def as_attention_fn(
 
 
 class _AttentionFunction:
-    """Attention function of a variant."""
+    """Callable for `attention_fn` of a Flax layer, which computes attention with a variant."""
 
     def __init__(
         self, variant: Any, decode: bool, scale: Any, window: Any, implementation: str | None

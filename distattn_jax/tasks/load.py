@@ -95,7 +95,7 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
 
 
 def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
-    """Return the mean of the current parameters in the last `count` checkpoints of a run."""
+    """Return the mean of the parameters over the last `count` checkpoints of a run."""
     if count < 1:
         raise ValueError(f"average (--average) must be at least 1; got {count}.")
     total: Any = None

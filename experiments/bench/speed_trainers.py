@@ -77,7 +77,7 @@ class SpeedConfig(Options):
 
     @property
     def times_guides(self) -> bool:
-        """True if the methods are guides, False if they are attention variants."""
+        """True if the methods are guides, losses on the attention. False for attention variants."""
         return self.methods[0] in TIMED_GUIDES
 
 

@@ -199,8 +199,8 @@ def backward_block(
       make_kernels: Returns the kernels for a plan and operands.
       plan: Static options of the call.
       operands: Arrays of the call, or of one block of its keys.
-      backward: Cotangents, and the values and the logsumexp of the whole call. The logsumexp may
-        come from `from_natural_logsumexp`.
+      backward: Cotangents, and the outputs of the forward pass over all keys, even if `operands`
+        holds only one block of them. `from_natural_logsumexp` converts a natural logsumexp.
 
     Returns:
       `Operands` with the gradients of the differentiable operands. All other fields are None.

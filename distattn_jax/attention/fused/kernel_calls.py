@@ -335,14 +335,14 @@ class KernelCalls(abc.ABC):
         return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
 
     def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
-        """Return the type of a matrix with as many rows as `rows`, and its dtype, for N heads."""
+        """Return the type of a matrix (B, L, N, width), with B, L and the dtype of `rows`."""
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct(
             (batch, length, self.operands.query.shape[2], width), rows.dtype
         )
 
     def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a vector with one number for each row of `rows`, for N heads."""
+        """Return the type of a float32 vector (B, N, L), with B and L of `rows`."""
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
 

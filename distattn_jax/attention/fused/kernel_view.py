@@ -47,7 +47,7 @@ class Block(NamedTuple):
 
     @property
     def relative_positions(self) -> Int[Array, " D"]:
-        """Values of i - j from -S to T, without the offset. S and T are the padded lengths."""
+        """All integers from -S to T, for padded lengths. Add `offset` for the positions i - j."""
         queries, keys = self.padded_lengths
         return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
 

@@ -31,9 +31,9 @@ class Operands(NamedTuple):
       key: Keys of K heads, where K is a divisor of N. Query head n attends to key head
         n // (N / K).
       value: Values with as many heads as the keys.
-      coefficients: Slope, shift, height and far value of the distance function, stacked in this
-        order: C is 4. For `TableScoring`, C parameters of f: the kernels read only the tables, but
-        return the gradients of these parameters. The dot product has no coefficients: C is 0.
+      coefficients: C numbers of the scoring for each head. `DistanceScoring`: slope, shift, height
+        and far value, in this order (C is 4). `TableScoring`: the C parameters of the function in
+        `tables`, which the kernels do not read, but whose gradients they return. Others: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.

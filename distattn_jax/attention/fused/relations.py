@@ -81,7 +81,7 @@ def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
 
 
 def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
-    """Return P[i, 0] from the table of keys or the relation bias."""
+    """Return P[i, 0], the product of each query i and relation 0: see the top of this module."""
     if operands.key_table is not None:
         return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]
     assert operands.relation_bias is not None, "there is a table or a bias"

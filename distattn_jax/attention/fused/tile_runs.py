@@ -94,8 +94,8 @@ class TileSchedule(NamedTuple):
       is_in_column_order: True if each run begins where the previous run ends.
       parts: Number of parts of a block that can visit different tiles. If there are several parts,
         each part has its own entry in `runs`, `start` and `end`, at the index block * parts + part.
-        `runs` then has one more run at the end: the first tile that any part of the block visits,
-        and the last such tile plus 1.
+        Each entry of `runs` then ends with one more run, which covers the tiles of all parts of
+        the block.
     """
 
     kinds: tuple[TileKind, ...]

@@ -43,9 +43,9 @@ class Tile(NamedTuple):
       shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has arrived, and returns a reference to shared memory.
       release: Frees the slot of a streamed matrix for the next copy.
-      load_vector: Loads a streamed vector. All vectors and entries have arrived before the tile
-        begins, except for `KernelBody.late_vectors`. Their slots are freed after the tile.
-      load_row_vector: Loads a vector of moving rows.
+      load_vector: Loads a streamed vector. Vectors and entries have arrived before the tile begins,
+        except for `KernelBody.late_vectors`. The slots of all vectors are freed after the tile.
+      load_row_vector: Loads a vector of `KernelInputs.moving`, with one number per row.
       load_diagonals: Loads a tile from a vector with one number per diagonal.
       wait_diagonals: Waits for a matrix with one vector per diagonal, in a square tile of n rows.
         Returns two references: to the vectors of the diagonals 0 to n - 1, and to the vectors of

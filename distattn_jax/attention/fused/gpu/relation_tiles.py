@@ -49,7 +49,9 @@ class RelationTile(NamedTuple):
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
-        """Write all entries of the tile to global memory, except entries with an end relation.
+        """Write the entries of the tile to global memory, except for relation 0 and relation 2k.
+
+        Many keys share these two relations, whose entries are summed: see `add_ends`.
 
         Args:
           name: Name of an array with one number for each query and relation.
@@ -125,14 +127,13 @@ def initial_products(
     with_cotangent: bool = False,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...] | None:
-    """Return the tiles to which a kernel adds its matrix products, or None if all are zeros.
+    """Return the initial accumulators of the matrix products, or None if they all start at 0.
 
     Args:
-      with_cotangent: If False, return one tile for the products q · k, with the relation products.
-        If True, return a second tile for the products dO · v, with the cotangent of the relation
-        weights.
-      initial_gradient: Tile that is added to the second tile. If None, nothing is added. It
-        requires `with_cotangent`.
+      with_cotangent: If False, return one tile: the relation products, to which the kernel adds
+        q · k. If True, also return a second tile: the cotangent of the relation weights, to which
+        the kernel adds dO · v.
+      initial_gradient: Tile to add to the second tile, or None. It requires `with_cotangent`.
     """
     scoring = context.score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}

@@ -95,7 +95,7 @@ class KernelTypes(NamedTuple):
 def collect_types(
     body: KernelBody, inputs: KernelInputs, output_types: dict[str, Any]
 ) -> KernelTypes:
-    """Return the arrays of a kernel that are copied through shared memory."""
+    """Return the types of the inputs and outputs of a kernel that pass through shared memory."""
     outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
 

@@ -192,12 +192,12 @@ class _Thread(NamedTuple):
 
     @property
     def row(self) -> ir.Value:
-        """Row of an entry with half = 0."""
+        """First of the two rows of the thread. The second one (half = 1) is 8 rows below."""
         return _add(_times(self.double_warp, 8), self.lane_row)
 
 
 class _SkewedRows:
-    """Buffer of `skew` if rows are kept: 10 groups of 64 rows.
+    """Buffer of a `skew` that moves entries within their rows: 64 rows and 10 groups of 8 columns.
 
     Column 0 of the tile is column 8 of the buffer, which is the first column of group 1.
     """
@@ -278,7 +278,10 @@ class _UnskewedRows:
 
 
 class _UnskewedColumns:
-    """Buffer of `unskew` if columns are kept: 8 groups of 128 rows."""
+    """Buffer of an `unskew` that moves entries within their columns: 8 groups of 8 columns.
+
+    Each group has 128 rows.
+    """
 
     wait = staticmethod(utils.warpgroup_barrier)
 
@@ -299,7 +302,10 @@ def _load_base(thread: _Thread) -> ir.Value:
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
-    """Return the place of a column in a group of 8 columns, in the buffer of `skew`."""
+    """Return the index in a group of 8 columns at which the buffer of `skew` stores a column.
+
+    Columns 2n and 2n + 1 are exchanged in every other group of 4 rows.
+    """
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 
 

@@ -189,8 +189,8 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
     The rows or entries belong to the example and the head of `grid_index`.
 
     Args:
-      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). A matrix may have one
-        example or fewer heads.
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). All
+        examples share a matrix if B is 1. Heads share the heads of a matrix that has fewer.
     """
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]

@@ -106,11 +106,11 @@ def run_tile_loop(
             return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
 
         def visit_blocks(read, visit):
-            """Call visit(i, numbers, iteration) for each block of rows i of the thread block.
+            """Call visit(i, numbers, iteration) for row block i = 0, 1, ... of this thread block.
 
-            `numbers` is the result of read(grid_index), which is called while the previous block is
-            computed. `iteration` is the number of tiles before the block. `visit` returns the
-            number of tiles up to the end of the block.
+            `numbers` are the scalars that `read` loads for row block i, while row block i - 1 is
+            computed. `iteration` counts the tiles of all earlier row blocks. `visit` returns this
+            count plus the tiles of row block i.
             """
 
             def step(i, carry):

@@ -37,7 +37,7 @@ class Facts:
     Attributes:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
-      tables: True if the scoring reads tables.
+      tables: True for `TableScoring`.
       relations: True if the scoring has relations.
       tabulated: True if the kernels read the distance function from a table.
       computed: True if the kernels compute the distance function from the distances.
@@ -50,8 +50,8 @@ class Facts:
       received: True if the attention that each key receives is computed.
       narrow: True if queries, keys and values are at most 32 wide.
       wide: True if queries, keys or values are wider than 64.
-      very_wide: True if queries and keys are wider than 128. At most 128 columns of the keys then
-        need a gradient.
+      very_wide: True if queries and keys are wider than 128. The kernels support this
+        if at most 128 columns of the keys need a gradient.
       wide_constants: True if keys are wider than 64, but values and the columns of the keys that
         need a gradient are at most 64 wide.
       short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.

@@ -328,7 +328,7 @@ def _run_block(
     }
 
     def select_head(ref: Any) -> Any:
-        """Return a reference to the last two axes of an array in HBM."""
+        """Return a reference to the current example and head of an array in HBM."""
         return ref.at[*_shared_index(ref.shape, kernel.counts, (example, head))]
 
     def place(tile: Array) -> tuple[Array, Array]:
@@ -444,9 +444,13 @@ def _round(source: Any, target: Any) -> None:
 def _shared_index(
     shape: tuple[int, ...], counts: tuple[int, int], indices: tuple[Any, Any]
 ) -> tuple[Any, ...]:
-    """Return the indices of example and head in an array that examples or heads may share.
+    """Return the indices of an example and a head in an array with fewer examples or heads.
+
+    All examples or heads share an axis of size 1. Consecutive heads share a head of an array with
+    fewer heads.
 
     Args:
+      shape: Shape of the array, which begins with examples and heads.
       counts: Number of examples and number of heads of the kernel.
       indices: Index of the example and index of the head of the kernel.
     """
