@@ -7,7 +7,7 @@ import csv
 import json
 import random
 
-from distattn_jax.datasets.synthetic_mind import write_mind as write_mind_log
+from tests.datasets.synthetic_mind import write_mind as write_mind_log
 
 WORDS = ("good", "bad", "fair", "awful", "plain", "price", "team", "market", "phone", "the", "is")
 
