@@ -10,7 +10,7 @@ import numpy as np
 from flax import nnx
 from tokenizers import Tokenizer
 
-from distattn_jax.data import Table, TextBuilder
+from distattn_jax.data import TextBuilder
 from distattn_jax.models import Sizes
 from distattn_jax.tasks.preparation import (
     SPLITS,
@@ -120,7 +120,7 @@ class TextTask(Task):
 
     @classmethod
     def describe_examples(
-        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Table]
+        cls, config: Any, dataset: TextBuilder, tables: Mapping[str, Any]
     ) -> list[str]:
         """Return lines to print about the examples of all splits."""
         return []
