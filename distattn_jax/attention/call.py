@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention import validation
@@ -36,7 +37,8 @@ def attention(
     """Compute attention of any variant, for all heads of a batch.
 
     A query beyond `query_lengths`, or without a visible key, has output 0 and gradient 0, and adds
-    nothing to `received`. Scores and softmax are float32, or float64 if the query is float64.
+    nothing to `received`. Scores and softmax are float32, or float64 if the query or the key is
+    float64.
 
     Query i has the position i + query_offset, and key j has the position j. There are no arguments
     for other positions: `query_offset` covers memory, cached decoding and shards of the queries,
@@ -84,14 +86,15 @@ def attention(
     validation.check_arrays(query, key, value)
     batch, queries, heads, width = query.shape
     keys, value_width = value.shape[1], value.shape[3]
+    call_shape = (batch, queries, keys)
     validation.check_variant(variant, heads, width, value_width)
     validation.check_flags(
         is_causal=is_causal, received=received, weights=weights, logsumexp=logsumexp
     )
     query_segments, key_segments = validation.validate_segments(
-        (batch, queries, keys), query_segments, key_segments
+        call_shape, query_segments, key_segments
     )
-    offset = validation.validate_offset(query_offset, batch)
+    offset = validation.validate_offset(query_offset, call_shape)
     aligned = isinstance(query_offset, int) and query_offset == 0
     validation.check_packing(variant, query_segments, key_segments, offset, aligned)
     dropout_words = None
@@ -99,15 +102,19 @@ def attention(
         validation.check_dropout(dropout_rate, dropout_key)
         assert dropout_key is not None, "check_dropout requires a key"
         dropout_words = make_words(dropout_key)
-    dtype = promote(query.dtype)
+    dtype = promote(jnp.promote_types(query.dtype, key.dtype))
+    if dtype == jnp.float64:
+        query, key = query.astype(dtype), key.astype(dtype)
     call = AttentionCall(
         query=jnp.asarray(query),
         key=jnp.asarray(key),
         value=jnp.asarray(value),
         variant=jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), variant),
         mask=validation.validate_mask(mask, (batch, heads, queries, keys)),
-        query_lengths=validation.validate_lengths("query_lengths", query_lengths, batch, queries),
-        key_lengths=validation.validate_lengths("key_lengths", key_lengths, batch, keys),
+        query_lengths=validation.validate_lengths(
+            "query_lengths", query_lengths, (batch,), queries
+        ),
+        key_lengths=validation.validate_lengths("key_lengths", key_lengths, (batch,), keys),
         query_segments=query_segments,
         key_segments=key_segments,
         offset=offset,
@@ -123,4 +130,24 @@ def attention(
             logsumexp=bool(logsumexp),
         ),
     )
-    return compute(call, implementation)
+    return _shard_queries_like(call.query, compute(call, implementation))
+
+
+def _shard_queries_like(query: Array, attended: Attended) -> Attended:
+    """Shard the outputs along the axis of queries like the query, on a mesh with Explicit axes."""
+    sharding = jax.typeof(query).sharding
+    if AxisType.Explicit not in sharding.mesh.axis_types or sharding.spec[1] is None:
+        return attended
+
+    def shard(output: Array | None, axis: int) -> Array | None:
+        if output is None:
+            return None
+        names = list(jax.typeof(output).sharding.spec)
+        names[axis] = sharding.spec[1]
+        return reshard(output, NamedSharding(sharding.mesh, PartitionSpec(*names)))
+
+    return attended._replace(
+        values=shard(attended.values, 1),
+        weights=shard(attended.weights, 2),
+        logsumexp=shard(attended.logsumexp, 2),
+    )

@@ -21,6 +21,8 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax.hash import combine, hash_indices, is_kept
@@ -49,7 +51,7 @@ class Dropout(NamedTuple):
           start: Index of the first query of the block.
         """
         rows, columns = (jnp.arange(size, dtype=jnp.int32) for size in weights.shape)
-        scale = kept_scale(self.rate).astype(weights.dtype)
+        scale = kept_scale(self.rate, weights.dtype)
         return jnp.where(self.kept(start + rows, columns), weights * scale, 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
@@ -70,11 +72,11 @@ class Dropout(NamedTuple):
 
 
 def is_off(rate: float | Array) -> bool:
-    """Return True if the dropout rate is the Python number 0.
+    """Return True if the dropout rate is the number 0 of Python or NumPy.
 
     The result is False for a traced rate, because its value is unknown.
     """
-    return isinstance(rate, float | int) and rate == 0
+    return isinstance(rate, float | int | np.number) and rate == 0
 
 
 def make_words(key: Array) -> UInt32[Array, "2"]:
@@ -111,10 +113,10 @@ def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
     return threshold.astype(jnp.uint32)
 
 
-def kept_scale(rate: Float[Array, ""]) -> Float[Array, ""]:
+def kept_scale(rate: Float[Array, ""], dtype: DTypeLike = jnp.float32) -> Float[Array, ""]:
     """Return the factor of kept weights: 1 / (fraction of weights that are kept).
 
     The factor is 0 if no weight is kept.
     """
-    kept = 256 - drop_threshold(rate).astype(jnp.float32)
+    kept = 256 - drop_threshold(rate).astype(dtype)
     return jnp.where(kept > 0, 256 / jnp.maximum(kept, 1), 0)

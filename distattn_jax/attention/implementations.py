@@ -62,7 +62,7 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
     """
     if name is None:
         return _compute_by_first_supported(call)
-    if name not in IMPLEMENTATIONS:
+    if not isinstance(name, str) or name not in IMPLEMENTATIONS:
         names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
         raise ValueError(f"implementation must be None or one of {names}; got {name!r}.")
     return _select_by_device(name, call).run(call)

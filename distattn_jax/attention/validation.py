@@ -23,6 +23,8 @@ def check_arrays(query: Any, key: Any, value: Any) -> None:
             )
         if not jnp.issubdtype(array.dtype, jnp.floating):
             raise ValueError(f"{name} must be floating point; got dtype {array.dtype}.")
+        if jnp.finfo(array.dtype).bits < 16:
+            raise ValueError(f"{name} must have at least 16 bits; got dtype {array.dtype}.")
         if 0 in array.shape:
             raise ValueError(f"{name} must not be empty; got shape {array.shape}.")
     batch, _, heads, width = query.shape
@@ -62,7 +64,8 @@ def validate_scale(scale: Any, default: float) -> float:
     """Validate the factor of the products of queries and keys. Return `default` for None."""
     if scale is None:
         return default
-    is_number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
+    is_number = isinstance(scale, int | float | np.integer | np.floating)
+    is_number &= not isinstance(scale, bool)
     if not is_number or not 0 < scale < math.inf:
         raise ValueError(
             f"scale must be None or a positive Python number; got {scale!r}. "
@@ -85,7 +88,7 @@ def validate_window(window: Any) -> tuple[int, int] | None:
             "local_window_size must be None, an integer of at least 0, or a pair (left, right) of "
             f"such integers; got {window!r}."
         )
-    return int(pair[0]), int(pair[1])
+    return min(int(pair[0]), LARGEST_INT32), min(int(pair[1]), LARGEST_INT32)
 
 
 def check_dropout(rate: Any, key: Any) -> None:
@@ -101,6 +104,9 @@ def check_dropout(rate: Any, key: Any) -> None:
         raise ValueError(
             f"dropout_key must be given with dropout_rate={rate}; got None. Pass a PRNG key."
         )
+    dtype = getattr(key, "dtype", None)
+    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
+        raise TypeError(f"dropout_key must be a PRNG key such as jax.random.key(0); got {key!r}.")
 
 
 def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:
@@ -131,19 +137,24 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
     return jnp.asarray(mask)
 
 
-def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[Array, " B"] | None:
+def validate_lengths(
+    name: str, lengths: Any, batch: tuple[int, ...], longest: int
+) -> Int[Array, "*batch"] | None:
     """Validate sequence lengths, and convert them to int32 numbers from 0 to `longest`.
 
     Args:
       name: Name of the argument, for the error message.
-      lengths: One integer per example, or None.
-      batch: Number of examples.
+      lengths: One integer per example, of any integer dtype, or None.
+      batch: Sizes of the batch axes.
       longest: Length of the array.
     """
     if lengths is None:
         return None
-    _check_integers(name, lengths, ((batch,),), f"one integer per example, shape ({batch},)")
+    _check_integers(name, lengths, (batch,), f"one integer per example, shape {batch}")
     _check_range(name, lengths)
+    lengths = jnp.asarray(lengths)
+    if jnp.iinfo(lengths.dtype).bits < 32:  # `longest` may be too large for 8 or 16 bits
+        lengths = lengths.astype(jnp.int32)
     return jnp.clip(lengths, 0, longest).astype(jnp.int32)
 
 
@@ -214,11 +225,19 @@ def check_packing(
         raise ValueError(f"{advice} They differ in example {example} at query {query}.")
 
 
-def validate_offset(offset: Any, batch: int) -> Int[Array, "#B"]:
-    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,)."""
+def validate_offset(offset: Any, call_shape: tuple[int, int, int]) -> Int[Array, "#B"]:
+    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,).
+
+    Args:
+      offset: Position of the first query minus the position of the first key.
+      call_shape: Number of examples, of queries and of keys. Every position of a query, and its
+        distance to every key, must fit into int32.
+    """
+    batch, queries, keys = call_shape
     wanted = f"an integer, or one per example, shape ({batch},)"
     _check_integers("query_offset", offset, ((), (1,), (batch,)), wanted)
-    _check_range("query_offset", offset)
+    longest = queries + keys if isinstance(queries + keys, int) else 0  # it may be symbolic
+    _check_range("query_offset", offset, LARGEST_INT32 - longest)
     return jnp.atleast_1d(jnp.asarray(offset, jnp.int32))
 
 
@@ -240,9 +259,10 @@ def _check_integers(
         raise ValueError(f"{name} must be {wanted}; got shape {shape}, dtype {dtype}.")
 
 
-def _check_range(name: str, integers: Any) -> None:
-    """Raise ValueError if integers do not fit into int32. Traced integers are not checked."""
+def _check_range(name: str, integers: Any, largest: int = LARGEST_INT32) -> None:
+    """Raise ValueError if integers lie beyond ±`largest`. Traced integers are not checked."""
     if isinstance(integers, jax.core.Tracer):
         return
-    if np.any(np.abs(np.asarray(integers).astype(np.float64)) > LARGEST_INT32):
-        raise ValueError(f"{name} must lie between -2³¹ and 2³¹; got {integers}.")
+    if np.any(np.abs(np.asarray(integers).astype(np.float64)) > largest):
+        limit = "2³¹" if largest == LARGEST_INT32 else str(largest + 1)
+        raise ValueError(f"{name} must lie between -{limit} and {limit}; got {integers}.")

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array, Bool, Int
 
+from distattn_jax.attention.validation import validate_lengths
+
 
 def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> None:
     """Raise a ValueError if the shape of an array does not match its axes.
@@ -25,6 +27,14 @@ def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> No
     if not fits:
         expected = ", ".join(str(sizes.get(letter, letter)) for letter in letters)
         raise ValueError(f"{name} must have the shape ({axes}), here ({expected}); got {shape}.")
+
+
+def check_lengths(lengths: Int[Array, " B"], batch: int, longest: int) -> Int[Array, " B"]:
+    """Return lengths as int32 numbers from 0 to `longest`. Raise an error for other values."""
+    checked = validate_lengths("lengths", lengths, (batch,), longest)
+    if checked is None:
+        raise TypeError("lengths must be an array, one integer per example; got None.")
+    return checked
 
 
 def padding_mask(lengths: Int[Array, " B"], size: int) -> Bool[Array, "B size"]:

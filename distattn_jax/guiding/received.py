@@ -26,7 +26,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.arguments import check_shape, gather_heads, padding_mask, select_layers
+from distattn_jax.guiding.arguments import (
+    check_lengths,
+    check_shape,
+    gather_heads,
+    padding_mask,
+    select_layers,
+)
 
 SCALINGS = ("mean", "sum")
 
@@ -56,7 +62,7 @@ def map_discrimination(
     Returns:
       Loss of each example, 0 for an example of length 0.
     """
-    _check_arguments(received, lengths, scaling)
+    lengths = _check_arguments(received, lengths, scaling)
     if not isinstance(temperature, jax.core.Tracer) and not temperature > 0:
         raise ValueError(f"temperature must be above 0; got {temperature}.")
     similarities = _gram_matrix(received, lengths, layers) / temperature
@@ -86,9 +92,9 @@ def pattern_decorrelation(
     Returns:
       Loss of each example, 0 for an example of length 0.
     """
-    _check_arguments(received, lengths, scaling)
+    lengths = _check_arguments(received, lengths, scaling)
     gram = _gram_matrix(received, lengths, layers)
-    keys = jnp.clip(lengths, 0, received.shape[-1]).astype(gram.dtype)
+    keys = lengths.astype(gram.dtype)
     trace = jnp.trace(gram, axis1=1, axis2=2)
     total = jnp.square(gram).sum(axis=(1, 2)) - 2 * trace + keys
     return total / jnp.maximum(keys, 1) if scaling == "mean" else total
@@ -112,10 +118,14 @@ def _gram_matrix(
     return jnp.einsum("brs,bqs->brq", rows, rows, precision="highest")
 
 
-def _check_arguments(received: Array, lengths: Array, scaling: str) -> None:
-    """Raise a ValueError if the shapes do not match or if `scaling` is unknown."""
+def _check_arguments(received: Array, lengths: Array, scaling: str) -> Int[Array, " B"]:
+    """Raise a ValueError if the shapes do not match or if `scaling` is unknown.
+
+    Returns:
+      The lengths as int32 numbers, at most the number of keys.
+    """
     sizes: dict[str, int] = {}
     check_shape("received", received, "B L N S", sizes)
-    check_shape("lengths", lengths, "B", sizes)
     if scaling not in SCALINGS:
         raise ValueError(f'scaling must be "mean" or "sum"; got {scaling!r}.')
+    return check_lengths(lengths, sizes["B"], sizes["S"])

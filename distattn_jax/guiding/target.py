@@ -18,7 +18,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention import promote
-from distattn_jax.guiding.arguments import check_shape, padding_mask, resolve_indices, select_layers
+from distattn_jax.guiding.arguments import (
+    check_lengths,
+    check_shape,
+    padding_mask,
+    resolve_indices,
+    select_layers,
+)
 
 
 class Target(NamedTuple):
@@ -45,8 +51,8 @@ def make_target(scores: Float[Array, "B T S"], lengths: Int[Array, " B"]) -> Tar
     """
     sizes: dict[str, int] = {}
     check_shape("scores", scores, "B T S", sizes)
-    check_shape("lengths", lengths, "B", sizes)
     queries, keys = scores.shape[1:]
+    lengths = check_lengths(lengths, sizes["B"], max(queries, keys))
     is_valid = padding_mask(lengths, queries)[:, :, None] & padding_mask(lengths, keys)[:, None, :]
     scores = jnp.where(is_valid, scores, 0)
     total = scores.sum(axis=-1, keepdims=True)
@@ -80,7 +86,7 @@ def pattern_loss(
     check_shape("weights", weights, "B L N T S", sizes)
     check_shape("target.rows", target.rows, "B T", sizes)
     check_shape("target.weights", target.weights, "B T S", sizes)
-    check_shape("lengths", lengths, "B", sizes)
+    lengths = check_lengths(lengths, sizes["B"], max(sizes["T"], sizes["S"]))
     weights = select_layers(weights, layers)
     _, layer_count, head_count, queries, keys = weights.shape
     selected = range((head_count + 1) // 2) if heads is None else heads

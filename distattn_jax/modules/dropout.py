@@ -16,13 +16,16 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
 
     Args:
       x: Array of any shape.
-      rate: Dropout rate. May be traced.
+      rate: Dropout rate, from 0 to 1. May be traced.
       rngs: Random number generators, of which the stream `dropout` is used. None disables dropout.
     """
+    if not isinstance(rate, jax.core.Tracer) and not 0 <= rate <= 1:
+        raise ValueError(f"rate must be at least 0 and at most 1; got {rate}.")
     if rngs is None or is_off(rate):
         return x
     kept = jax.random.bernoulli(dropout_key(rngs), 1 - rate, x.shape)
-    return jnp.where(kept, x / (1 - rate), 0).astype(x.dtype)
+    divisor = jnp.where(rate < 1, 1 - rate, 1)  # at rate 1, 0 / 0 would make the gradient NaN
+    return jnp.where(kept, x / divisor, 0).astype(x.dtype)
 
 
 def dropout_key(rngs: Rngs) -> Array:

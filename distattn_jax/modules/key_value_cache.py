@@ -7,6 +7,8 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
+from distattn_jax.attention.validation import validate_lengths
+
 
 class KeyValueCache(NamedTuple):
     """Keys and values of the tokens that a decoder has processed.
@@ -55,9 +57,15 @@ class KeyValueCache(NamedTuple):
         Args:
           key: Projected keys of the new tokens.
           value: Projected values of the new tokens.
-          lengths: Number of valid new tokens of each example. The rest is padding, which the next
-            call overwrites. None means that all T tokens are valid.
+          lengths: Number of valid new tokens of each example, from 0 to T. The rest is padding,
+            which the next call overwrites. None means that all T tokens are valid.
         """
+        for name, new, cached in (("key", key, self.key), ("value", value, self.value)):
+            if (new.shape[0], *new.shape[2:]) != (cached.shape[0], *cached.shape[2:]):
+                raise ValueError(
+                    f"{name} must fit into the cache, whose {name}s have the shape "
+                    f"{cached.shape}; got shape {new.shape}."
+                )
         tokens, room = key.shape[1], self.key.shape[1]
         if tokens > room:
             raise ValueError(
@@ -70,5 +78,7 @@ class KeyValueCache(NamedTuple):
             overflows = self.lengths + tokens > room
             return jnp.where(overflows[:, None, None, None], jnp.nan, written)
 
-        added = jnp.full_like(self.lengths, tokens) if lengths is None else lengths
+        added = validate_lengths("lengths", lengths, self.lengths.shape, tokens)
+        if added is None:
+            added = jnp.full_like(self.lengths, tokens)
         return KeyValueCache(write(self.key, key), write(self.value, value), self.lengths + added)

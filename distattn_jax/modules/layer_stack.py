@@ -218,6 +218,12 @@ class Decoder(LayerStack):
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
+        for name, given in (("caches", caches), ("cross_key_values", cross_key_values)):
+            if given is not None and len(given) != len(self.layers):
+                raise ValueError(
+                    f"{name} must have one entry for each of the {len(self.layers)} layers; "
+                    f"got {len(given)}."
+                )
         outputs, new_caches = [], []
         for index, layer in enumerate(self.layers):
             output = layer(
@@ -263,6 +269,7 @@ class Decoder(LayerStack):
         caches = []
         for layer in self.layers:
             heads, width = layer.attention.num_kv_heads, layer.attention.head_dim
-            dtype = layer.attention.dtype or jnp.float32
-            caches.append(KeyValueCache.empty(batch, room, heads, width, dtype))
+            caches.append(
+                KeyValueCache.empty(batch, room, heads, width, layer.attention.cache_dtype)
+            )
         return tuple(caches)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from distattn_jax.attention.validation import validate_lengths
 from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
 
 
@@ -58,6 +59,7 @@ class SegmentMemory(NamedTuple):
           lengths: Number of valid tokens of each example. None means that all tokens are valid.
         """
         segment, size = states.shape[2], self.filled.shape[1]
+        lengths = validate_lengths("lengths", lengths, self.filled.shape[:1], segment)
         states = jax.lax.stop_gradient(states).astype(self.states.dtype)
         states = jnp.concatenate(shard_alike(self.states, states, axis=2), axis=2)
         filled = self.filled
@@ -76,4 +78,4 @@ class SegmentMemory(NamedTuple):
                 jax.lax.dynamic_slice_in_dim(filled, length, size),
             )
 
-        return SegmentMemory(*last_tokens(states, filled, jnp.clip(lengths, 0, segment)))
+        return SegmentMemory(*last_tokens(states, filled, lengths))

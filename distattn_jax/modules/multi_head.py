@@ -184,7 +184,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                 raise ValueError(
                     f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."
                 )
-            key, value, query_offset, overflows = self._update_cache(key, value)
+            new_keys = key.shape[-3]
+            key, value, query_offset, overflows = self._append_to_cache(key, value)
             is_causal = True
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         attended = attention_over_batch_axes(
@@ -207,6 +208,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             implementation=self.implementation,
             **self._dropout_arguments(rate, deterministic, rngs),
         )
+        if decode:  # only now, because a call that raises an error must not change the cache
+            self.cached_key[...], self.cached_value[...] = key, value
+            self.cache_index[...] = query_offset + new_keys
         attended = nan_where(overflows, attended, query.shape[:-3])
         if sow_weights:
             self.sow(nnx.Intermediate, "attention_weights", attended.weights)
@@ -250,6 +254,14 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             raise ValueError("rngs must be passed to the call when deterministic=False; got None.")
         return {"dropout_rate": rate, "dropout_key": dropout_key(rngs)}
 
+    @property
+    def cache_dtype(self) -> Any:
+        """Dtype of cached keys and values: `dtype`, or else that of the parameters as floats.
+
+        Parameters narrower than float32 count as float32.
+        """
+        return self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+
     def init_cache(
         self, input_shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
     ) -> None:
@@ -264,16 +276,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             with Explicit axes. If None, the cache takes the sharding of the keys of the first call.
         """
         if dtype is None:
-            dtype = self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
+            dtype = self.cache_dtype
         shape = (*input_shape[:-1], self.num_kv_heads, self.head_dim)
         self.cached_key = nnx.Cache(jnp.zeros(shape, dtype, out_sharding=out_sharding))
         self.cached_value = nnx.Cache(jnp.zeros(shape, dtype, out_sharding=out_sharding))
         self.cache_index = nnx.Cache(jnp.zeros((), jnp.int32))
 
-    def _update_cache(
+    def _append_to_cache(
         self, key: Array, value: Array
     ) -> tuple[Array, Array, Array, bool | Bool[Array, ""]]:
-        """Append keys and values to the cache.
+        """Return the contents of the cache with keys and values appended. The cache is unchanged.
 
         Returns:
           A tuple (keys, values, first, overflows): all cached keys, all cached values, the position
@@ -300,11 +312,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                     "more. Call init_cache with a longer input_shape and decode from the start."
                 )
             overflows = False
+        filled = []
         for cache, x in ((self.cached_key, key), (self.cached_value, value)):
             cached, x = shard_alike(cache[...], x.astype(cache.dtype), axis=-3)
-            cache[...] = jax.lax.dynamic_update_slice_in_dim(cached, x, first, axis=len(batch))
-        self.cache_index[...] = first + new
-        return self.cached_key[...], self.cached_value[...], first, overflows
+            filled.append(jax.lax.dynamic_update_slice_in_dim(cached, x, first, axis=len(batch)))
+        return *filled, first, overflows
 
     def _project_output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
         """Apply the output projection. With `project_out=False`, concatenate the heads instead."""

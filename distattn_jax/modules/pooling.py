@@ -11,6 +11,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention import masked_softmax, promote
+from distattn_jax.attention.validation import validate_lengths
 
 
 class AdditivePooling(nnx.Module):
@@ -57,6 +58,7 @@ class AdditivePooling(nnx.Module):
         scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0]
         scores = scores.astype(promote(scores.dtype))
         is_valid = jnp.ones(scores.shape, bool) if mask is None else mask
+        lengths = validate_lengths("lengths", lengths, scores.shape[:-1], scores.shape[-1])
         if lengths is not None:
             is_valid &= (
                 jax.lax.broadcasted_iota(jnp.int32, scores.shape, scores.ndim - 1)

@@ -22,6 +22,8 @@ def add_positions(
     length, width = embeddings.shape[-2:]
     if width % 2:
         raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")
+    if not jnp.issubdtype(jnp.result_type(first), jnp.integer):
+        raise ValueError(f"first must be an integer; got dtype {jnp.result_type(first)}.")
     dtype = jnp.promote_types(embeddings.dtype, jnp.float32)
     positions = jnp.expand_dims(first, -1) + jnp.arange(length).reshape(
         [1] * jnp.ndim(first) + [-1]

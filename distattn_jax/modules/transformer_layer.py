@@ -18,6 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from distattn_jax.attention import Attended
+from distattn_jax.attention.validation import validate_lengths
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.explicit_mesh import shard_alike
 from distattn_jax.modules.feed_forward import FeedForward
@@ -203,6 +204,7 @@ class TransformerLayer(nnx.Module):
                 f"{'None' if cross_key_value is None else 'keys and values'}."
             )
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
+        lengths = validate_lengths("lengths", lengths, x.shape[:1], x.shape[1])
         shared: dict[str, Any] = {
             "query_lengths": lengths,
             "dropout_rate": dropout_rate if self.attention_dropout else 0.0,

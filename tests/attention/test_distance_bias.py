@@ -193,13 +193,13 @@ INVALID = {
     "function must be a function of .*distance, parameters.* got 3": lambda: as_users_have_it(
         bias_functions
     ).find_bias_function(3),
-    r"DistanceBias.parameters\[1\] must .* of size 3 .* got shape \(2,\)": lambda: attention(
+    r"DistanceBias.parameters\[1\] must .* shape \(3,\).* r₂ of each head; got shape \(2,\)": lambda: attention(
         *QKV, DistanceBias((jnp.ones(3), jnp.ones(2)), kerple_log)
     ),
     r"DistanceBias.function must return one number per .* got \(\)": lambda: attention(
         *QKV, DistanceBias(jnp.ones(3), constant_bias)
     ),
-    r"DistanceBias.parameters must have .* each of the 32 buckets .* \(31,\)": lambda: attention(
+    r"DistanceBias.parameters must have .* each of the 32 buckets .* \(3, 31\)": lambda: attention(
         *QKV, DistanceBias(jnp.ones((3, 31)), t5_buckets)
     ),
     "num_buckets must be even and at least 4; got 7": lambda: T5Buckets(7),

@@ -238,5 +238,5 @@ def test_errors_name_the_array_with_a_wrong_shape():
     for loss in (unchecked.map_discrimination, unchecked.pattern_decorrelation):
         with pytest.raises(ValueError, match=r"received .* \(B L N S\), .* got \(4, 2, 5\)"):
             loss(draw_received()[:, 0], LENGTHS)
-        with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(2,\)"):
+        with pytest.raises(ValueError, match=r"lengths .* shape \(4,\); got shape \(2,\)"):
             loss(draw_received(), LENGTHS[:2])

@@ -180,7 +180,7 @@ def test_errors_name_the_array_with_a_wrong_shape():
         loss(weights, target._replace(rows=target.rows[:, :3]), LENGTHS)
     with pytest.raises(ValueError, match=r"target.weights .* here \(4, 5, 5\); got \(4, 5, 3\)"):
         loss(weights, target._replace(weights=target.weights[:, :, :3]), LENGTHS)
-    with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(3,\)"):
+    with pytest.raises(ValueError, match=r"lengths .* shape \(4,\); got shape \(3,\)"):
         loss(weights, target, LENGTHS[:3])
-    with pytest.raises(ValueError, match=r"lengths .* here \(4\); got \(1,\)"):
+    with pytest.raises(ValueError, match=r"lengths .* shape \(4,\); got shape \(1,\)"):
         as_users_have_it(target_module).make_target(target.weights, LENGTHS[:1])

@@ -17,6 +17,7 @@ training can move a parameter back into its range.
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -110,12 +111,6 @@ class T5Buckets:
         self, distance: Int[Array, "*shape"], parameters: Float[Array, "buckets"]
     ) -> Float[Array, "*shape"]:
         """Look up the bias of each relative position in the table of a head."""
-        if parameters.shape != (self.num_buckets,):
-            raise ValueError(
-                f"DistanceBias.parameters must have one number for each of the {self.num_buckets} "
-                f"buckets of each head, shape (heads or 1, {self.num_buckets}); got the shape "
-                f"{parameters.shape} for one head."
-            )
         return parameters[self.find_buckets(distance)]
 
     def find_buckets(self, distance: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
@@ -158,6 +153,15 @@ def find_bias_function(function: BiasFunction | str) -> BiasFunction:
     return BIAS_FUNCTIONS[function]
 
 
+# Names of the arrays of parameters with one number per head. One array stands alone, two arrays are
+# a tuple.
+PARAMETER_NAMES: dict[BiasFunction, tuple[str, ...]] = {
+    alibi: ("slope",),
+    kerple_log: ("r₁", "r₂"),
+    kerple_power: ("r₁", "r₂"),
+}
+
+
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
     """Return the slopes of ALiBi, a geometric sequence from 2^(-8/N) to 2^(-8) (Press et al. 2022).
 
@@ -165,6 +169,9 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
     authors' code, the slopes of P heads come first, where P is the next smaller power of two. Then
     follow slopes of 2P heads, those with odd n, until there are N slopes.
     """
+    num_heads = operator.index(num_heads)
+    if num_heads < 1:
+        raise ValueError(f"num_heads must be at least 1; got {num_heads}.")
     whole = 2 ** (num_heads.bit_length() - 1)
 
     def slopes(heads: int) -> Float[np.ndarray, " N"]:

@@ -38,7 +38,13 @@ from distattn_jax.attention.variants.mappings import (
     largest_exponent,
     learnable_sigmoid,
 )
-from distattn_jax.attention.variants.variant import Variant, product, static, variant
+from distattn_jax.attention.variants.variant import (
+    Variant,
+    check_one_number_per_head,
+    product,
+    static,
+    variant,
+)
 
 Change = Callable[[Float[Array, "T S"], Float[Array, "T S"]], Float[Array, "T S"]]
 
@@ -113,6 +119,11 @@ class DistanceAware(Variant):
                 if chosen not in table:
                     raise ValueError(f"{name} must be one of {', '.join(table)}; got {chosen!r}.")
                 object.__setattr__(self, name, table[chosen])
+            elif not (isinstance(chosen, Adjustment) if name == "adjust" else callable(chosen)):
+                wanted = "an Adjustment" if name == "adjust" else "a function of (x, shape)"
+                raise TypeError(
+                    f"{name} must be {wanted}, or one of {', '.join(table)}; got {chosen!r}."
+                )
         if self.tolerance is not None and not self.tolerance >= 0:
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
         if self.score_bias is not None and self.adjust != early_multiply:
@@ -140,9 +151,9 @@ class DistanceAware(Variant):
         return self._apply(self.adjust.weights, weights, relative_positions)
 
     def check(self, heads, width, value_width):
-        _check_one_number_per_head("weight", self.weight, heads)
+        check_one_number_per_head("DistanceAware.weight", self.weight, heads)
         if self.score_bias is not None:
-            _check_one_number_per_head("score_bias", self.score_bias, heads)
+            check_one_number_per_head("DistanceAware.score_bias", self.score_bias, heads)
         if self.mapping not in SHAPE_NAMES:
             super().check(heads, width, value_width)
             return
@@ -155,7 +166,9 @@ class DistanceAware(Variant):
                 f"got {self.shape!r}."
             )
         for name, array in zip(names, arrays, strict=True):
-            _check_one_number_per_head("shape", array, heads, f", the {name} of each head")
+            check_one_number_per_head(
+                "DistanceAware.shape", array, heads, f", the {name} of each head"
+            )
         if self.mapping is learnable_sigmoid:
             _check_exponents(self.shape)
 
@@ -171,23 +184,6 @@ class DistanceAware(Variant):
             lambda self, entries: change(entries, self.coefficients(relative_positions))
         )
         return recomputed(self, entries)
-
-
-def _check_one_number_per_head(name: str, array: Any, heads: int, role: str = "") -> None:
-    """Raise ValueError unless an array has one number per head, or one number for all heads.
-
-    Args:
-      name: Name of the attribute of `DistanceAware`.
-      array: Value of the attribute.
-      heads: Number of heads of the query.
-      role: Meaning of the numbers, for the error message.
-    """
-    if getattr(array, "shape", None) not in ((heads,), (1,)):
-        got = f"shape {array.shape}" if hasattr(array, "shape") else repr(array)
-        raise ValueError(
-            f"DistanceAware.{name} must be an array of shape ({heads},), one number per head, or "
-            f"(1,){role}; got {got}."
-        )
 
 
 def _check_exponents(v: Any) -> None:

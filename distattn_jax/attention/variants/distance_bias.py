@@ -12,9 +12,20 @@ Cost in addition to dot-product attention: T + S evaluations of f, and T S addit
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num, PyTree
 
-from distattn_jax.attention.variants.bias_functions import BiasFunction, find_bias_function
+from distattn_jax.attention.variants.bias_functions import (
+    PARAMETER_NAMES,
+    BiasFunction,
+    T5Buckets,
+    find_bias_function,
+)
 from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
-from distattn_jax.attention.variants.variant import Variant, product, static, variant
+from distattn_jax.attention.variants.variant import (
+    Variant,
+    check_one_number_per_head,
+    product,
+    static,
+    variant,
+)
 
 
 @variant
@@ -48,6 +59,30 @@ class DistanceBias(Variant):
                 f"{relative_positions.shape}; got {jnp.shape(bias)}."
             )
         return jnp.asarray(bias)
+
+    def check(self, heads, width, value_width):
+        names = PARAMETER_NAMES.get(self.function)
+        if names is not None:
+            arrays = [self.parameters] if len(names) == 1 else self.parameters
+            if not isinstance(arrays, list | tuple) or len(arrays) != len(names):
+                raise ValueError(
+                    f"DistanceBias.parameters must be ({', '.join(names)}), two arrays, for the "
+                    f"function {self.function.__name__}; got {self.parameters!r}."
+                )
+            for index, (name, array) in enumerate(zip(names, arrays, strict=True)):
+                attribute = "parameters" if len(names) == 1 else f"parameters[{index}]"
+                role = f", the {name} of each head"
+                check_one_number_per_head(f"DistanceBias.{attribute}", array, heads, role)
+        elif isinstance(self.function, T5Buckets):
+            buckets = self.function.num_buckets
+            shape = getattr(self.parameters, "shape", None)
+            if shape not in ((heads, buckets), (1, buckets)):
+                raise ValueError(
+                    f"DistanceBias.parameters must have one number for each of the {buckets} "
+                    f"buckets of each head, shape ({heads} or 1, {buckets}); got "
+                    f"{repr(self.parameters) if shape is None else f'shape {shape}'}."
+                )
+        super().check(heads, width, value_width)
 
     def scores(self, query, key, relative_positions, scale):
         scores = scale * product(query, key)

@@ -15,6 +15,7 @@ Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.skew import descending_positions, skew, unskew
@@ -42,10 +43,11 @@ class RelativePosition(Variant):
     def __post_init__(self):
         for name in ("keys", "values"):
             table = getattr(self, name)
-            if table is not None and (table.ndim != 3 or table.shape[1] % 2 == 0):
+            shape = np.shape(table)
+            if table is not None and (len(shape) != 3 or shape[1] % 2 == 0):
                 raise ValueError(
                     f"RelativePosition.{name} must have shape (heads or 1, 2k+1, width), with an "
-                    f"odd number of relations; got {table.shape}."
+                    f"odd number of relations; got {shape}."
                 )
 
     def scores(self, query, key, relative_positions, scale):

@@ -25,6 +25,8 @@ def sinusoid(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[
       width: Width of an embedding, even.
       dtype: float32 or float64.
     """
+    if width % 2:
+        raise ValueError(f"width must be even (sines and cosines); got {width}.")
     phase = angles(position, width, dtype)
     return jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=-1)
 

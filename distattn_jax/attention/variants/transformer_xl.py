@@ -13,6 +13,7 @@ each query needs P + S products instead of T + S.
 """
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.sinusoid import sinusoid
@@ -35,11 +36,18 @@ class TransformerXL(Variant):
     position_bias: Float[Array, "#N H"]
 
     def __post_init__(self):
-        if self.projection.ndim != 3 or self.projection.shape[1] % 2:
+        shape = np.shape(self.projection)
+        if len(shape) != 3 or shape[1] % 2:
             raise ValueError(
                 "TransformerXL.projection must have shape (heads or 1, D, H), D even (a sine and a "
-                f"cosine per frequency); got {self.projection.shape}."
+                f"cosine per frequency); got {shape}."
             )
+        for name in ("content_bias", "position_bias"):
+            shape = np.shape(getattr(self, name))
+            if len(shape) != 2:
+                raise ValueError(
+                    f"TransformerXL.{name} must have shape (heads or 1, H); got {shape}."
+                )
 
     def scores(self, query, key, relative_positions, scale):
         sinusoids = self._project(relative_positions.reshape(-1))

@@ -150,6 +150,31 @@ class Variant(abc.ABC):
                     f"leads with the head axis, of size {heads} (the heads of query) or 1 (shared "
                     f"by all heads); got {repr(leaf) if shape is None else f'shape {shape}'}."
                 )
+            check_real(f"{type(self).__name__}{jax.tree_util.keystr(path)}", leaf)
+
+
+def check_one_number_per_head(name: str, array: Any, heads: int, role: str = "") -> None:
+    """Raise ValueError unless an array has one number per head, or one number for all heads.
+
+    Args:
+      name: Name of the attribute, for the error message, such as "DistanceAware.weight".
+      array: Value of the attribute.
+      heads: Number of heads of the query.
+      role: Meaning of the numbers, for the error message.
+    """
+    if getattr(array, "shape", None) not in ((heads,), (1,)):
+        got = f"shape {array.shape}" if hasattr(array, "shape") else repr(array)
+        raise ValueError(
+            f"{name} must be an array of shape ({heads},), one number per head, or (1,){role}; "
+            f"got {got}."
+        )
+    check_real(name, array)
+
+
+def check_real(name: str, array: Any) -> None:
+    """Raise ValueError if the numbers of an array are complex."""
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise ValueError(f"{name} must be an array of real numbers; got dtype {array.dtype}.")
 
 
 def compute_relative_positions(
