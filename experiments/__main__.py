@@ -1,6 +1,7 @@
 """Command line of the experiments: `python -m experiments COMMAND ...`."""
 
 import contextlib
+import errno
 import gc
 import importlib
 import linecache
@@ -15,6 +16,13 @@ from types import FrameType
 from experiments import summarize_modules
 
 ROOT = Path(__file__).parent.parent
+# Errors of the operating system: no permission, no such folder, no space, a file that is too large.
+USER_ERRNOS = frozenset(
+    {
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG),
+    }
+)
 OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
 
 
@@ -52,15 +60,13 @@ def is_user_error(error: Exception) -> bool:
     """Return True if the user can remove the cause of an error, and needs no traceback.
 
     These errors are our own exception classes, a ValueError from a `raise` statement in our
-    packages, and the error of a full disk. A ValueError from JAX or NumPy is a bug, and its
-    traceback is needed.
+    packages, and files that the operating system refuses to read or write. A ValueError from JAX or
+    NumPy is a bug, and its traceback is needed.
     """
     if type(error).__module__.startswith(("distattn_jax.", "experiments.")):
         return True
     if isinstance(error, OSError):
-        from distattn_jax.train.run_files import is_disk_full  # Listing names needs no library.
-
-        return is_disk_full(error)
+        return error.errno in USER_ERRNOS
     traceback = error.__traceback__
     if not isinstance(error, ValueError) or traceback is None:
         return False

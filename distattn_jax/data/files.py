@@ -28,12 +28,18 @@ class DataError(ValueError):
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) for every line of a UTF-8 file, plain or .gz.
 
-    Line numbers start at 1. The text includes the line ending.
+    Line numbers start at 1. The text includes the line ending. A file whose lines all end with a
+    carriage return alone would be one long line: it raises DataError.
     """
     path, line = Path(path), 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for line, raw in enumerate(file, start=1):
+                if line == 1 and b"\r" in raw.rstrip(b"\r\n") and not raw.endswith(b"\n"):
+                    raise DataError(
+                        f"{path}:1: the lines end with a carriage return (\\r) alone. Convert them "
+                        "to line feeds (\\n)."
+                    )
                 yield line, decode_line(raw, f"{path}:{line}", first=line == 1)
     except ARCHIVE_ERRORS as error:
         kind = "gzip" if path.suffix == ".gz" else "file"

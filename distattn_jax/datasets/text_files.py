@@ -46,6 +46,6 @@ class TextFiles(TextBuilder):
             label = row["label"].strip()
             if not row["text"].strip():
                 raise DataError(f"{path}:{line}: the text is empty.")
-            if not label or "\n" in label:
+            if len(label.splitlines()) != 1:
                 raise DataError(f"{path}:{line}: the label must be one line; got {label!r}.")
             yield line, row["text"], label

@@ -50,6 +50,7 @@ def load_task(path: AnyPath, config: Config | None = None) -> TextTask:
       config: Config of the task. If None, the config that is stored in the folder is used.
     """
     folder, config = epath.Path(path), config or load_config(path)
+    Run(folder).check_files("tokenizer.json", "labels.json")
     return find_task(config.task)(
         config,
         tokenizer=data.load_tokenizer(folder / "tokenizer.json"),

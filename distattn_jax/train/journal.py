@@ -6,6 +6,7 @@ logged. A resumed run therefore writes the same file as an uninterrupted run.
 """
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,12 +27,27 @@ class Journal:
       directory: Directory of the run.
       resume_at: Step from which the run resumes. Lines of later steps are deleted, because the
         resumed run writes them again.
+      last_window: Step of the last training metrics before `resume_at`. 0 if there were none.
       tensorboard: If True, also write TensorBoard events. Runs in a cloud bucket have no events.
     """
 
-    def __init__(self, directory: epath.Path, *, resume_at: int = 0, tensorboard: bool = True):
+    def __init__(
+        self,
+        directory: epath.Path,
+        *,
+        resume_at: int = 0,
+        last_window: int = 0,
+        tensorboard: bool = True,
+    ):
         self._path = directory / "metrics.jsonl"
         kept = [line for line in read(directory) if line["step"] <= resume_at]
+        if self._path.exists() and last_window and last_window not in _steps(kept):
+            raise DataError(
+                f"{self._path}: must contain the training metrics of step {last_window}, which the "
+                f"checkpoint of step {resume_at} follows; got lines up to step "
+                f"{max(_steps(kept), default=0)}. Restore the file, or remove it to resume without "
+                "the earlier metrics."
+            )
         self._lines = [_format(line) for line in kept]
         write_atomically(self._path, "".join(self._lines))
         self._local = "://" not in str(directory)
@@ -73,6 +89,9 @@ class Journal:
         """
         if not self._local:
             write_atomically(self._path, "".join(self._lines))
+        elif self._path.exists():
+            with self._path.open("rb") as file:
+                os.fsync(file.fileno())
         if self._events is not None:
             self._events.flush()
 
@@ -110,6 +129,11 @@ def read(directory: epath.Path) -> list[Line]:
                     f"got {len(values)}."
                 )
     return lines
+
+
+def _steps(lines: list[Line]) -> list[int]:
+    """Return the steps of the lines with metrics of training."""
+    return [line["step"] for line in lines if any(name.startswith("train/") for name in line)]
 
 
 def _format(line: Line) -> str:

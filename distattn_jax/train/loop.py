@@ -31,6 +31,7 @@ from distattn_jax.train.run_logger import RunLogger
 from distattn_jax.train.state import (
     BestParameters,
     InitialParameters,
+    MetricSums,
     Training,
     TrainState,
     abstract_state,
@@ -161,7 +162,10 @@ class Trainer:
             state, best, sums = training.state, training.best, training.sums
             step, calls = start, itertools.count()
             limit = DispatchLimit(self.config.steps_at_once)
-            with self._load_batches(start) as batches, self._make_logger(run, start) as logger:
+            with (
+                self._load_batches(start) as batches,
+                self._make_logger(run, start, sums) as logger,
+            ):
                 while step < self.steps:
                     stacked = batches.take(min(limit.steps, self._next_stop(step, start) - step))
                     state, sums = limit.call(self.train_steps, state, sums, self.settings, *stacked)
@@ -184,6 +188,7 @@ class Trainer:
                         best = self._validate(step, state, best, logger)
                     if saving:
                         logger.check_finite(sums)  # A state that is not finite is never saved.
+                        logger.flush()
                         checkpoints.save(step, Training(state, best, sums))
                         logger.checkpoint_saved(step)
                     if evaluating or saving:
@@ -220,11 +225,12 @@ class Trainer:
             stops += [start + done for done in PROFILED_STEPS if start + done > step]
         return min(self.steps, *stops)
 
-    def _make_logger(self, run: Run, start: int) -> RunLogger:
+    def _make_logger(self, run: Run, start: int, sums: MetricSums) -> RunLogger:
         return RunLogger(
             run,
             steps=self.steps,
             start=start,
+            last_window=start - int(jax.device_get(sums.steps).max()),
             tensorboard=self.config.output.tensorboard,
             validation_metric=f"validation/{self.task.criterion}",
         )

@@ -14,15 +14,18 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
+from distattn_jax.data.files import read_text
 from distattn_jax.train.config import Config
 from distattn_jax.train.options import describe_differences, options_to_dict, result_options
 from distattn_jax.train.processes import LockedError, call_in_first_process, hold_lock
 from distattn_jax.train.run_files import (
+    hash_text,
     read_json,
     read_json_lines,
     read_result,
     write_atomically,
     write_json,
+    write_result,
 )
 
 AnyPath = str | Path | epath.Path
@@ -61,9 +64,29 @@ class Run(NamedTuple):
         """Description of the data that the run was trained on."""
         path = self.path / "data.json"
         data = read_json(path) or {}
-        if not isinstance(data.get("digests", {}), dict):
-            raise RunError(f"{path}: digests must be an object.")
+        for name in ("digests", "files"):
+            if not isinstance(data.get(name, {}), dict):
+                raise RunError(f"{path}: {name} must be an object.")
         return data
+
+    def check_files(self, *required: str) -> None:
+        """Raise RunError if a file that a trained model needs is missing or was changed.
+
+        Runs of older versions have no digests: only the existence of their files is checked.
+
+        Args:
+          *required: Names of the files.
+        """
+        digests = self.data.get("files", {})
+        for name in required:
+            path = self.path / name
+            remedy = "Train with the same command, which writes it again."
+            if self.result is not None:
+                remedy = "Restore it."
+            if not path.is_file():
+                raise RunError(f"{path} is missing. {remedy}")
+            if name in digests and digests[name] != hash_text(read_text(path)):
+                raise RunError(f"{path} changed after it was saved. {remedy}")
 
     @property
     def steps(self) -> int | None:
@@ -167,7 +190,7 @@ class Run(NamedTuple):
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Write result.json, which marks the run as finished."""
-        write_json(self.path / "result.json", result)
+        write_result(self.path / "result.json", result)
 
     def add_timing(self, seconds: float, steps: int, spans: Sequence[tuple[int, float]]) -> None:
         """Append one line to timing.jsonl, for the steps since the run was started or resumed.
@@ -181,8 +204,8 @@ class Run(NamedTuple):
         rounded = [(count, round(span_seconds, 3)) for count, span_seconds in spans]
         line = json.dumps({"seconds": round(seconds, 3), "steps": steps, "spans": rounded})
         path = self.path / "timing.jsonl"
-        before = path.read_text() if path.exists() else ""
-        write_atomically(path, f"{before}{line}\n")
+        before = path.read_bytes() if path.exists() else b""  # It may be damaged.
+        write_atomically(path, before + f"{line}\n".encode())
 
 
 def experiment_folder(config: Config) -> epath.Path:
@@ -216,13 +239,19 @@ def open_run(config: Config, *, data: Mapping[str, Any], files: Mapping[str, str
                 + "\n  ".join(different)
                 + "\nGive --name or --output.directory another value, or remove that folder."
             )
+    elif run.checkpoints.exists() and any(run.checkpoints.iterdir()):
+        raise RunError(
+            f"{run.path} holds checkpoints, but no config.json that describes them. Restore it, "
+            "give --name or --output.directory another value, or remove that folder."
+        )
     if run.result is None:
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             with run.lock():
                 if jax.process_index() == 0:
                     write_json(run.path / "config.json", config_to_json(config))
-                    write_json(run.path / "data.json", data)
+                    digests = {name: hash_text(content) for name, content in files.items()}
+                    write_json(run.path / "data.json", {**data, "files": digests})
                     for name, content in files.items():
                         write_atomically(run.path / name, content)
         except OSError as error:

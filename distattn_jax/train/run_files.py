@@ -5,6 +5,7 @@ has wrong content, the error names the file. In a file of JSON lines, the error 
 """
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Collection
@@ -59,6 +60,9 @@ def read_result(path: epath.Path) -> dict[str, Any] | None:
     result = read_json(path)
     if result is None:
         return None
+    digest = result.pop("digest", None)  # Runs of older versions have none.
+    if digest is not None and digest != hash_text(json.dumps(result)):
+        raise DataError(f"{path}: changed after it was saved. Restore it, or remove it and train.")
     kinds = {"method": str, "criterion": str, "parameters": int, "members": list}
     wrong = [name for name, kind in kinds.items() if not isinstance(result.get(name), kind)]
     if wrong or not result["members"]:
@@ -85,20 +89,30 @@ def _is_member(member: Any, criterion: str, splits: Collection[str]) -> bool:
     ) and all(criterion in member[split] for split in splits)
 
 
+def write_result(path: epath.Path, result: dict[str, Any]) -> None:
+    """Write result.json with a digest of its content, which `read_result` checks."""
+    write_json(path, {**result, "digest": hash_text(json.dumps(result))})
+
+
+def hash_text(text: str) -> str:
+    """Return the SHA-256 digest of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def is_disk_full(error: BaseException) -> bool:
     """Return True if the error means that the disk is full or the disk quota is exceeded."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def write_atomically(path: epath.Path, text: str) -> None:
+def write_atomically(path: epath.Path, text: str | bytes) -> None:
     """Write a file under a temporary name, then rename it.
 
     At any time, the file has either its old or its new content, even after a power failure.
     """
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
             file.flush()
             if "://" not in str(path):
                 os.fsync(file.fileno())

@@ -35,12 +35,20 @@ class RunLogger(contextlib.AbstractContextManager):
       run: Folder of the run.
       steps: Number of steps of the whole run.
       start: Number of steps that were completed before this process resumed the run.
+      last_window: Step of the last training metrics before `start`. 0 if there were none.
       tensorboard: True to write TensorBoard events.
       validation_metric: Name of the metric that the progress line shows beside the loss.
     """
 
     def __init__(
-        self, run: Run, *, steps: int, start: int, tensorboard: bool, validation_metric: str
+        self,
+        run: Run,
+        *,
+        steps: int,
+        start: int,
+        last_window: int,
+        tensorboard: bool,
+        validation_metric: str,
     ):
         self._run, self._validation_metric = run, validation_metric
         self._thread = ThreadPoolExecutor(1)
@@ -55,7 +63,9 @@ class RunLogger(contextlib.AbstractContextManager):
         self._paused_time = self._start_time
         self.resume_timing()
         if jax.process_index() == 0:
-            self._journal = Journal(run.path, resume_at=start, tensorboard=tensorboard)
+            self._journal = Journal(
+                run.path, resume_at=start, last_window=last_window, tensorboard=tensorboard
+            )
             self._progress = Progress(steps)
 
     def update_progress(self, step: int, state: TrainState) -> None:
@@ -148,11 +158,14 @@ class RunLogger(contextlib.AbstractContextManager):
         if self._journal is not None:
             self._journal.write(step, metrics)
 
-    def checkpoint_saved(self, step: int) -> None:
-        """Write all metrics to disk. Call this method after a checkpoint was saved at `step`."""
-        self._saved_step = step
+    def flush(self) -> None:
+        """Write all metrics to disk. Call this method before a checkpoint is saved."""
         if self._journal is not None:
             self._journal.flush()
+
+    def checkpoint_saved(self, step: int) -> None:
+        """Store the step of the newest checkpoint, for error messages."""
+        self._saved_step = step
 
     def _describe_failure(self, member: int, bad: np.ndarray, means: dict[str, np.ndarray]) -> str:
         rate = means["train/learning_rate"][member]

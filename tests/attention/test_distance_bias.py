@@ -193,7 +193,7 @@ INVALID = {
     "function must be a function of .*distance, parameters.* got 3": lambda: as_users_have_it(
         bias_functions
     ).find_bias_function(3),
-    r"DistanceBias.parameters\[1\] must .* shape \(3,\).* r₂ of each head; got shape \(2,\)": lambda: attention(
+    r"DistanceBias.parameters\[1\] must .* r₂ of each head; got shape \(2,\)": lambda: attention(
         *QKV, DistanceBias((jnp.ones(3), jnp.ones(2)), kerple_log)
     ),
     r"DistanceBias.function must return one number per .* got \(\)": lambda: attention(
