@@ -26,8 +26,23 @@ USER_ERRNOS = frozenset(
 OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")
 
 
+@contextlib.contextmanager
+def exit_when_interrupted() -> Iterator[None]:
+    """Exit with a short message after Ctrl-C, also while the packages are imported."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        print(f"\ninterrupted. {stopped}".rstrip(), file=sys.stderr)
+        sys.stdout.flush()
+        os._exit(130)  # Threads that still compile would delay a normal exit.
+
+
+@exit_when_interrupted()
 def main(arguments: list[str]) -> None:
     """Run a command. If the user's input is wrong, print the error without a traceback."""
+    for number, argument in enumerate(arguments, start=1):
+        if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
+            raise SystemExit(f"error: argument {number} is not UTF-8: {argument!r}")
     commands = list_commands()
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments COMMAND ...\n")
@@ -45,10 +60,6 @@ def main(arguments: list[str]) -> None:
         if not is_user_error(error):
             raise
         raise SystemExit(f"error: {error}") from None
-    except KeyboardInterrupt as stopped:
-        print(f"\ninterrupted. {stopped}".rstrip(), file=sys.stderr)
-        sys.stdout.flush()
-        os._exit(130)  # Threads that still compile would delay a normal exit.
 
 
 def list_commands() -> dict[str, str]:

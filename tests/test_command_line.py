@@ -1,6 +1,7 @@
 """`python -m experiments`: which errors are shown as one line, and what a command imports."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -147,3 +148,31 @@ def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     assert "experiments" in imported
     assert not imported & {"jax", "flax", "matplotlib", "numpy", "distattn_jax"}
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "a\udcff"], "argument 2 is not UTF-8: 'a"),
+        (["explore", "run", "--against-member", "1"], "--against-member needs --against"),
+        (
+            ["explore", "run", "--output", "/nowhere/x.html"],
+            "--output must be in a folder that exists",
+        ),
+        (["predict", "/nowhere"], "is not a run: it holds no config.json"),
+    ],
+)
+def test_wrong_arguments_are_one_line(capsys, arguments, message):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert message in f"{stopped.value}{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ENOSPC, errno.EFBIG])
+def test_a_file_that_the_system_refuses_is_one_line(monkeypatch, number):
+    def refuse(_):
+        raise OSError(number, os.strerror(number), "runs/x")
+
+    monkeypatch.setattr("experiments.commands.list.main", refuse)
+    with pytest.raises(SystemExit, match=rf"error: .*{os.strerror(number)}: 'runs/x'"):
+        main(["list"])

@@ -283,6 +283,15 @@ def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
     if name not in builder.info.splits:
         known = list(builder.info.splits)
         raise ValueError(f"split (--split) must be one of {known}; got {split!r}.")
+    try:
+        size = builder.info.splits[split].num_examples
+    except Exception as error:  # TFDS raises errors of many classes for a wrong slice.
+        raise ValueError(
+            f"split (--split) must be a split or a part of one such as {name}[:100] or "
+            f"{name}[50%:]; got {split!r}: {error}"
+        ) from None
+    if not size:
+        raise ValueError(f"split (--split) must contain examples; {split!r} has none.")
     source = builder.as_data_source(split=split)
     for start in range(0, len(source), CHUNK_SIZE):
         for row in source.__getitems__(range(start, min(start + CHUNK_SIZE, len(source)))):

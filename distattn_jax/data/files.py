@@ -88,11 +88,20 @@ def parse_json(
     """
     parse_number = str if numbers_as_text else None
     try:
-        content = json.loads(text, parse_int=parse_number, parse_float=parse_number)
+        content = json.loads(
+            text,
+            parse_int=parse_number,
+            parse_float=parse_number,
+            object_pairs_hook=_check_keys,
+        )
         if "\\ud" in text.lower():  # An escape may be half of a surrogate pair.
             json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise DataError(f"{location}: broken JSON, half of a surrogate pair.") from None
+    except _DuplicateKeyError as error:
+        raise DataError(
+            f"{location}: broken JSON, the key {error.args[0]!r} occurs twice."
+        ) from None
     except RecursionError:
         raise DataError(f"{location}: broken JSON, nested too deeply.") from None
     except json.JSONDecodeError as error:
@@ -100,4 +109,17 @@ def parse_json(
         raise DataError(f"{location}: broken JSON, {error.msg} (column {error.colno}).") from None
     except ValueError:  # Python limits the digits of an integer.
         raise DataError(f"{location}: broken JSON, a number has too many digits.") from None
+    return content
+
+
+class _DuplicateKeyError(Exception):
+    """Raised for a JSON object with two equal keys. The argument is the key."""
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object as a dict. Raise `_DuplicateKeyError` if a key occurs twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _DuplicateKeyError(next(key for key in keys if keys.count(key) > 1))
     return content

@@ -37,6 +37,8 @@ CHUNK_SIZE = 10_000  # texts encoded at a time, because encodings need much more
 # - marks and closing quotes or brackets, before white space or the end of the text;
 # - marks between a lower-case letter or digit and a capital ("fine.But"), common in reviews;
 # - a line break.
+LONGEST_WORD = 1000  # characters of a word that the training of a tokenizer sees
+LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 SENTENCE_END = re.compile(
     r"""
       [.!?](?:\ *[.!?])*["')\]”’]*(?=\s|$)
@@ -221,10 +223,15 @@ def _lower_case(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]) -> Tokenizer:
-    """Train a tokenizer that does not recognize special tokens inside texts."""
+    """Train a tokenizer that does not recognize special tokens inside texts.
+
+    Training sees only the first `LONGEST_WORD` characters of a word, because its time grows with
+    the square of the length of a word. The trained tokenizer encodes words of any length.
+    """
     if isinstance(texts, str):
         raise ValueError(f"texts must be a collection of texts; got the one text {texts[:40]!r}.")
-    tokenizer.train_from_iterator(texts, trainer)
+    limited = (LONG_WORD.sub(lambda word: word[0][:LONGEST_WORD], text) for text in texts)
+    tokenizer.train_from_iterator(limited, trainer)
     description = json.loads(tokenizer.to_str())
     return Tokenizer.from_str(json.dumps({**description, "added_tokens": []}))
 

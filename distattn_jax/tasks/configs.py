@@ -15,6 +15,8 @@ from distattn_jax.models import METHODS
 from distattn_jax.tasks.guides import GUIDES, Guide
 from distattn_jax.train import Config, DataConfig, Options, option
 
+MAX_LAYERS = 1000  # A larger number is a typing error.
+
 RELATIVE_POSITION_METHODS = tuple(
     name for name, method in METHODS.items() if name.startswith("relative_") or method.has_switches
 )
@@ -86,7 +88,7 @@ class ComputeConfig(Options):
 class TransformerConfig(ComputeConfig):
     """Options of the sizes and initial values of Transformer layers with any attention variant."""
 
-    layers: int = option(1, "encoder layers", minimum=1)
+    layers: int = option(1, "encoder layers", minimum=1, maximum=MAX_LAYERS)
     heads: int = option(16, "attention heads", minimum=1)
     head_features: int = option(16, "width of a head", minimum=1)
     features: int = option(256, "width of the model", minimum=1)

@@ -15,6 +15,7 @@ from distattn_jax.train.options import Options, is_read_by, iterate_options, opt
 ConfigType = TypeVar("ConfigType", bound="Config")
 SEED_LIMIT = 2**32  # JAX makes keys from 32-bit seeds.
 MAX_STEPS = 2**31 - 1  # Steps are 32-bit integers on the device.
+MAX_BATCH, MAX_BUCKETS = 2**16, 64  # Larger numbers are typing errors.
 # Larger numbers are mistakes that would exhaust the memory, or never end.
 MAX_SEEDS, MAX_EPOCHS = 100_000, 1_000_000
 
@@ -23,8 +24,12 @@ MAX_SEEDS, MAX_EPOCHS = 100_000, 1_000_000
 class DataConfig(Options):
     """Options that select a data set and define how its examples are divided into batches."""
 
-    batch_size: int = option(64, "number of examples in a batch, over all devices", minimum=1)
-    buckets: int = option(4, "number of different lengths that batches are padded to", minimum=1)
+    batch_size: int = option(
+        64, "number of examples in a batch, over all devices", minimum=1, maximum=MAX_BATCH
+    )
+    buckets: int = option(
+        4, "number of different lengths that batches are padded to", minimum=1, maximum=MAX_BUCKETS
+    )
     seed: int = option(
         0,
         "seed of the order of examples; all methods and all model seeds use the same order",
@@ -171,7 +176,8 @@ class Config(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_folder_name = self.name not in ("", ".", "..") and not set("/\\\0") & set(self.name)
+        is_folder_name = self.name not in ("", ".", "..") and not set("/\\") & set(self.name)
+        is_folder_name &= self.name.isprintable()
         self.require(is_folder_name, "name", "a folder name, without / or \\")
         last_seed = SEED_LIMIT - self.seeds
         self.require(self.seed <= last_seed, "seed", f"at most {last_seed}")

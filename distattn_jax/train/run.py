@@ -84,9 +84,9 @@ class Run(NamedTuple):
             if self.result is not None:
                 remedy = "Restore it."
             if not path.is_file():
-                raise RunError(f"{path} is missing. {remedy}")
+                raise RunError(f"{path}: missing. {remedy}")
             if name in digests and digests[name] != hash_text(read_text(path)):
-                raise RunError(f"{path} changed after it was saved. {remedy}")
+                raise RunError(f"{path}: changed after it was saved. {remedy}")
 
     @property
     def steps(self) -> int | None:

@@ -30,7 +30,12 @@ EXAMPLE = "The animal did not cross the street because it was too tired."
 
 def main(arguments: Sequence[str]) -> None:
     """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`."""
-    parsed = make_parser().parse_args(arguments)
+    parser = make_parser()
+    parsed = parser.parse_args(arguments)
+    if parsed.against_member is not None and parsed.against is None:
+        parser.error("--against-member needs --against")
+    if not Path(parsed.output).parent.is_dir():
+        parser.error(f"--output must be in a folder that exists; got {parsed.output}")
     enable_compilation_cache()
     layers = None if parsed.layers is None else [layer - 1 for layer in parsed.layers]
     texts = parsed.text or find_example(parsed.run)

@@ -13,6 +13,8 @@ from distattn_jax.models import LanguageModel
 from distattn_jax.tasks import LoadedModel, load
 from experiments.commands.train import enable_compilation_cache
 
+MOST_TOKENS = 2**16  # The cache of the keys and values of more tokens would fill the memory.
+
 
 def main(arguments: Sequence[str]) -> None:
     """Run `generate RUN [--prompt TEXT ...]`: print a continuation of each prompt."""
@@ -71,7 +73,7 @@ def generate(
     if not isinstance(loaded.model, LanguageModel):
         raise ValueError(f"RUN must have the task language_modeling; got {loaded.config.task}.")
     _require(len(prompts) >= 1, "prompt", "at least one text", len(prompts))
-    _require(tokens >= 1, "tokens", "at least 1", tokens)
+    _require(1 <= tokens <= MOST_TOKENS, "tokens", f"from 1 to {MOST_TOKENS}", tokens)
     _require(temperature >= 0, "temperature", "at least 0", temperature)
     _require(0 < top_p <= 1, "top-p", "above 0 and at most 1", top_p)
     _require(0 <= seed < 2**32, "seed", "from 0 to 2^32 - 1", seed)

@@ -97,6 +97,7 @@ def test_prepared_files_are_reused_until_the_raw_files_change(raw, tmp_path):
         ("test", [("x", "a"), ("y", "c")], r":2: the label must be one of train.jsonl, \['a', 'b'"),
         ("validation", [("x", "a"), (" ", "a")], ":2: the text is empty"),
         ("train", [("x", "a"), ("y", "")], ":2: the label must be one line; got ''"),
+        ("train", [("x", "a"), ("y", "b\u2028c")], ":2: the label must be one line; got 'b"),
         ("test", [], ": has no rows"),
     ],
 )
@@ -137,3 +138,10 @@ def test_preparing_and_reading_do_not_import_tensorflow(raw, tmp_path):
     run = [sys.executable, "-W", "error", "-c", program]
     output = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.splitlines()[-1] == "3 False"
+
+
+@pytest.mark.parametrize("split", ["train[abc]", "train[:0]", "test[:200%]"])
+def test_a_wrong_part_of_a_split_is_named(raw, tmp_path, split):
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"split \(--split\) must .*" + re.escape(split)):
+        load_split(builder, split)

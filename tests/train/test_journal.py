@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from etils import epath
 
+from distattn_jax.data import DataError
 from distattn_jax.train.journal import Journal, read
 
 
@@ -46,3 +47,20 @@ def test_a_line_that_a_killed_process_left_incomplete_is_dropped(folder):
     assert [line["step"] for line in read(folder)] == [10, 20, 30]
     Journal(folder, resume_at=40, tensorboard=False)
     assert path.read_text().endswith('{"step": 30, "train/loss": [30.0, 0.5]}\n')
+
+
+def test_a_shortened_file_is_not_resumed(tmp_path):
+    """The checkpoint of step 25 was saved after the metrics of step 20."""
+    folder = epath.Path(tmp_path)
+    journal = Journal(folder, tensorboard=False)
+    for step in (10, 20):
+        journal.write(step, {"train/loss": np.array([1.0])})
+    Journal(folder, resume_at=25, last_window=20, tensorboard=False)
+    path = folder / "metrics.jsonl"
+    path.write_text(path.read_text().split("\n")[0] + "\n")
+    with pytest.raises(
+        DataError, match=r"must contain the training metrics of step 20, .* step 10"
+    ):
+        Journal(folder, resume_at=25, last_window=20, tensorboard=False)
+    path.unlink()
+    Journal(folder, resume_at=25, last_window=20, tensorboard=False)

@@ -124,6 +124,10 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
         (("--name", "a/b"), (" --name must be a folder name",)),
         (("--name", ".."), (" --name must be a folder name",)),
         (("--name", ""), (" --name must be a folder name",)),
+        (("--name", "a\nb"), (" --name must be a folder name",)),
+        (("--data.batch-size", "99999999"), (" --data.batch-size must be at most 65536",)),
+        (("--data.buckets", "100000"), (" --data.buckets must be at most 64",)),
+        (("--model.layers", "100000"), (" --model.layers must be at most 1000",)),
     ],
 )
 def test_the_error_names_what_is_refused_and_what_is_allowed(capsys, arguments, messages):

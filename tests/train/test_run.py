@@ -39,7 +39,7 @@ def test_a_run_stores_its_config_its_data_and_further_files(config):
     run = start(config, files={"labels.json": "[]"}, raw="a")
     assert run.path == epath.Path(config.output.directory) / "one" / "distance_aware"
     assert load_config(run.path) == config
-    assert run.data == {"digests": {"raw": "a"}}
+    assert run.data["digests"] == {"raw": "a"}
     assert (run.path / "labels.json").read_text() == "[]"
     assert (run.result, run.steps) == (None, None)
 
@@ -182,7 +182,7 @@ def complete_run(config):
     [
         *(
             (f"{stem}.json", content, reason)
-            for stem in ("config", "data", "labels", "plan", "result")
+            for stem in ("config", "data", "plan", "result")
             for content, reason in (
                 (b"{", "broken JSON"),
                 (b"3", "must contain "),
@@ -206,7 +206,10 @@ def complete_run(config):
                 {"members": [{**MEMBER, "setting": {"learning_rate": []}}]},
             )
         ),
-        ("tokenizer.json", b"{}", "not a tokenizer"),
+        ("tokenizer.json", b"{}", "changed after it was saved"),
+        ("labels.json", b'["b"]', "changed after it was saved"),
+        ("result.json", b'{"digest": "0", "members": []}', "changed after it was saved"),
+        ("timing.jsonl", b"\xff\n", "1: not UTF-8"),
         ("metrics.jsonl", b'{"step": 1}\n{"step"\n', "2: broken JSON"),
         ("metrics.jsonl", b'{"step": 1}\n[]\n', "2: must be an object with numbers step"),
         ("metrics.jsonl", b'{"step": "x"}\n', "1: must be an object with numbers step"),
@@ -227,3 +230,35 @@ def test_an_unfinished_last_line_of_metrics_is_skipped(complete_run):
     with (complete_run.path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "lo')
     assert [line["step"] for line in read(complete_run.path)] == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "labels.json"])
+def test_a_missing_file_is_an_error_that_names_it(complete_run, name):
+    (complete_run.path / name).unlink()
+    with pytest.raises(RunError, match=f"{name}: missing. Restore it."):
+        load_task(complete_run.path)
+
+
+def test_files_of_an_older_run_have_no_digests(complete_run):
+    for name in ("data.json", "result.json"):
+        path = complete_run.path / name
+        content = json.loads(path.read_text())
+        path.write_text(
+            json.dumps({k: v for k, v in content.items() if k not in ("digest", "files")})
+        )
+    assert load_task(complete_run.path).labels == ("a",)
+    assert complete_run.result == RESULT
+
+
+def test_checkpoints_without_a_config_are_not_resumed(config):
+    run = start(config)
+    (run.checkpoints / "10").mkdir(parents=True)
+    (run.path / "config.json").unlink()
+    with pytest.raises(RunError, match="holds checkpoints, but no config"):
+        start(config)
+
+
+def test_damaged_timings_do_not_prevent_the_end_of_a_run(complete_run):
+    (complete_run.path / "timing.jsonl").write_bytes(b"\xff\n")
+    complete_run.add_timing(9.0, 10, [(10, 9.0)])
+    assert (complete_run.path / "timing.jsonl").read_bytes().startswith(b"\xff\n{")
