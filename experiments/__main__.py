@@ -78,6 +78,8 @@ def is_user_error(error: Exception) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno in USER_ERRNOS
+    if isinstance(error, ImportError):  # A package that a cloud bucket needs has no `name`.
+        return error.name is None
     traceback = error.__traceback__
     if not isinstance(error, ValueError) or traceback is None:
         return False

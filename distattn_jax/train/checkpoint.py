@@ -53,6 +53,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "checkpoint")
         self._pending: tuple[int, concurrent.futures.Future[None]] | None = None
         self._unusable: set[int] = set()  # steps that `restore` skipped
+        self._has_failed = False
         self._filter = _OrbaxFilter()
         logging.getLogger("absl").addFilter(self._filter)
 
@@ -235,6 +236,7 @@ class Checkpoints(contextlib.AbstractContextManager):
         try:
             yield
         except Exception as error:
+            self._has_failed = True
             complete = self._list_steps()
             kept = (
                 f"The newest checkpoint is that of step {complete[0]}."
@@ -253,7 +255,8 @@ class Checkpoints(contextlib.AbstractContextManager):
             self.wait()
         finally:
             self._thread.shutdown()
-            logging.getLogger("absl").removeFilter(self._filter)
+            if not self._has_failed:  # Threads of Orbax log a failure also later.
+                logging.getLogger("absl").removeFilter(self._filter)
 
     def __exit__(self, *_: Any) -> None:
         self.close()
@@ -281,6 +284,8 @@ def _describe(error: BaseException) -> str:
     """
     if "No space left on device" in str(error):
         return "no space is left on the disk"
+    if "File too large" in str(error):
+        return "a file is larger than the system allows (see ulimit -f)"
     return " ".join((str(error) or type(error).__name__).split())[:300]
 
 
