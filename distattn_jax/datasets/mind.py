@@ -53,13 +53,24 @@ class Impression(NamedTuple):
     clicks: Int32[np.ndarray, " C"]
 
 
-def _make_urls(size: str) -> dict[str, str]:
-    """Return the addresses of the archives of MIND-small or MIND-large, on a mirror.
+# Several users of the mirror published these digests, and they agree.
+DIGESTS = {
+    "MINDsmall_train.zip": (
+        "sha256:6ef97a271580b98ccfc4301ada55cc639423cb0576a78b8dcfcf74a4dbcc3194"
+    ),
+    "MINDsmall_dev.zip": "sha256:d6ce515dcaa6b6d47ddf0a326eebc8a31b84735ae410285c9882ca2a06eec669",
+}
 
-    The original addresses are gone. No digest of the archives is published.
+
+def _make_urls(size: str) -> dict[str, str]:
+    """Return a dict from the address of each archive of MIND-small or MIND-large to its digest.
+
+    The original addresses are gone, so that the archives come from a mirror. The digest is "" for
+    MIND-large, because nobody has published it.
     """
     mirror = "https://huggingface.co/datasets/Recommenders/MIND/resolve/main"
-    return {f"{mirror}/MIND{size}_{part}.zip": "" for part in PARTS}
+    names = [f"MIND{size}_{part}.zip" for part in PARTS]
+    return {f"{mirror}/{name}": DIGESTS.get(name, "") for name in names}
 
 
 class Mind(TextBuilder):
