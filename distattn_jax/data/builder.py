@@ -125,6 +125,13 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
                 if not self.data_path.exists():
                     raise
                 self.info.read_from_directory(self.data_path)
+            except RuntimeError as error:  # from the library that writes the examples
+                if "No space left" not in str(error):
+                    raise
+                raise DataError(
+                    f"{self.data_path.parent}: no space is left on the disk. Free some space, or "
+                    "choose another data_dir (--data.directory)."
+                ) from None
         if not self.info.splits:
             self.info.read_from_directory(self.data_path)
         self._record_prepared_files()
