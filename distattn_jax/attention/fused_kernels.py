@@ -1,4 +1,4 @@
-"""Implementation "pallas": the fused kernels of the package `fused`, on GPUs and on TPUs."""
+"""Implementation "pallas": fused attention kernels of the package `fused`, for GPUs and TPUs."""
 
 import functools
 from collections.abc import Sequence
@@ -42,7 +42,13 @@ def run_on_tpu(call: AttentionCall) -> Attended:
 
 
 def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ...]) -> Attended:
-    """Compute attention with fused kernels, on each device for its own examples and heads."""
+    """Compute attention with fused kernels. Each device computes its own shard of batch and heads.
+
+    Args:
+      call: Arguments of `attention`.
+      make_kernels: Makes the kernels for GPUs or for TPUs.
+      widths: Widths of a head that the kernels support.
+    """
     options = call.options
     # A larger limit would overflow when a position is added to it.
     limits = options.window or (UNBOUNDED, UNBOUNDED)
@@ -75,10 +81,15 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
-    """Return a dict with the hash words and the scale of dropout for each example and head.
+    """Return the dropout arguments of `attend.Inputs` as a dict, which is empty without dropout.
 
-    The dict is empty without dropout. The words are made before the call is divided among devices,
-    because they depend on the indices of examples and heads.
+    They are computed before the inputs are sharded, because they depend on the indices of examples
+    and heads in the whole batch.
+
+    Returns:
+      dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
+        and head, shape (B, N, 3).
+      dropout_scale: Factor that multiplies kept weights, shape (B, N, 1).
     """
     if call.dropout_rate is None or call.dropout_words is None:
         return {}
@@ -96,7 +107,7 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
-    """Return the reason why the kernels for GPUs cannot compute a call, or None if they can."""
+    """Return an error text if the kernels for GPUs do not support the call, otherwise None."""
     widest = max(call.query.shape[-1], call.value.shape[-1])
     if widest > GPU_WIDTHS[-1]:
         return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
@@ -116,7 +127,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
 
 
 def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
-    """Return the reason why the kernels for TPUs cannot compute a call, or None if they can."""
+    """Return an error text if the kernels for TPUs do not support the call, otherwise None."""
     reason = _unsupported_variant_reason(call, "tpu") or call.unsupported_dtype_reason(
         "bfloat16", "float32"
     )
@@ -141,7 +152,12 @@ def may_lose_digits(call: AttentionCall) -> bool:
 
 
 def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
-    """Return an error text if no kernel supports the variant or the shapes of a call, else None."""
+    """Return an error text if the kernels do not support the variant of the call, otherwise None.
+
+    Args:
+      call: Arguments of `attention`. An error text is also returned for symbolic shapes.
+      chip: "gpu" or "tpu".
+    """
     view = find_view(call.variant)
     if view is None:
         return f"there is no kernel for {type(call.variant).__name__}"
@@ -152,9 +168,11 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
-    """Return an error text if no kernel supports the options, widths or mesh of a call, else None.
+    """Check outputs, head width, JAX version and mesh of a call. Return an error text, or None.
 
-    The version of JAX is also checked.
+    Args:
+      call: Arguments of `attention`.
+      widths: Widths of a head that the kernels support, in ascending order.
     """
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"

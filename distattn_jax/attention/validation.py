@@ -39,7 +39,14 @@ def check_arrays(query: Any, key: Any, value: Any) -> None:
 
 
 def check_variant(variant: Any, heads: int, width: int, value_width: int) -> None:
-    """Raise an error unless `variant` is a variant whose arrays fit the heads of the call."""
+    """Raise an error unless `variant` is a `Variant` whose arrays have shapes that fit the call.
+
+    Args:
+      variant: Argument of `attention`.
+      heads: Number of heads of the query.
+      width: Width of a head of the query and key.
+      value_width: Width of a head of the value.
+    """
     if isinstance(variant, type) and issubclass(variant, Variant):
         raise TypeError(
             f"variant must be an instance of {variant.__name__}; got the class itself. "
@@ -52,14 +59,14 @@ def check_variant(variant: Any, heads: int, width: int, value_width: int) -> Non
 
 
 def check_flags(**flags: Any) -> None:
-    """Raise TypeError unless every flag is True or False."""
+    """Raise TypeError unless every keyword argument is True or False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool | np.bool_):
             raise TypeError(f"{name} must be True or False; got {flag!r}.")
 
 
 def validate_scale(scale: Any, default: float) -> float:
-    """Validate the factor of the products of queries and keys. Return `default` for None."""
+    """Validate the argument `scale` of `attention`. Return `default` if it is None."""
     if scale is None:
         return default
     is_number = isinstance(scale, int | float | np.number) and not isinstance(scale, bool)
@@ -72,7 +79,7 @@ def validate_scale(scale: Any, default: float) -> float:
 
 
 def validate_window(window: Any) -> tuple[int, int] | None:
-    """Return the numbers of visible positions before and after a query, or None."""
+    """Validate `local_window_size`. Return it as a pair (left, right), or None for no window."""
     if window is None:
         return None
     pair = tuple(window) if isinstance(window, tuple | list) else (window, window)
@@ -89,7 +96,7 @@ def validate_window(window: Any) -> tuple[int, int] | None:
 
 
 def check_dropout(rate: Any, key: Any) -> None:
-    """Raise ValueError unless the dropout rate is a probability and comes with a key."""
+    """Raise an error unless the dropout rate is one number in [0, 1) and the key is not None."""
     if not isinstance(rate, int | float | np.generic | np.ndarray | jax.Array):
         raise TypeError(f"dropout_rate must be a number; got {rate!r}.")
     if jnp.ndim(rate) != 0:
@@ -104,9 +111,9 @@ def check_dropout(rate: Any, key: Any) -> None:
 
 
 def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:
-    """Validate a mask.
+    """Validate the argument `mask` of `attention` and return it as a JAX array, or None.
 
-    The mask must have four axes: if it had two, (B, S) could be mistaken for (T, S).
+    The mask must have four axes: with two axes, (B, S) could be mistaken for (T, S).
 
     Args:
       mask: Boolean array broadcastable to `shape`, or None.
@@ -132,13 +139,13 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
 
 
 def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[Array, " B"] | None:
-    """Validate sequence lengths, and convert them to int32 numbers from 0 to `longest`.
+    """Validate sequence lengths. Return them as int32, clipped to the range from 0 to `longest`.
 
     Args:
       name: Name of the argument, for the error message.
       lengths: One integer per example, or None.
       batch: Number of examples.
-      longest: Length of the array.
+      longest: Number of queries or keys of an example, with its padding.
     """
     if lengths is None:
         return None
@@ -150,12 +157,12 @@ def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[A
 def validate_segments(
     call_shape: tuple[int, int, int], query_segments: Any, key_segments: Any
 ) -> tuple[Array | None, Array | None]:
-    """Validate the segments of packed sequences.
+    """Validate the segment numbers of packed sequences and return them as JAX arrays, or None.
 
     Args:
-      call_shape: Number of examples, of queries and of keys.
-      query_segments: Segment of each query, or None.
-      key_segments: Segment of each key, or None.
+      call_shape: Number of examples, number of queries, and number of keys: (B, T, S).
+      query_segments: Segment number of each query, or None.
+      key_segments: Segment number of each key, or None.
     """
     if query_segments is None and key_segments is None:
         return None, None
@@ -178,16 +185,16 @@ def validate_segments(
 def check_packing(
     variant: Variant, query_segments: Any, key_segments: Any, offset: Array, aligned: bool
 ) -> None:
-    """Raise ValueError if a variant uses positions, and queries and keys are packed differently.
+    """Raise ValueError if query i and key i + offset belong to different segments.
 
-    The positions i and j are counted from the beginning of a row. Hence i - j is a distance inside
-    of a segment only if query i and key i + offset belong to the same segment. Traced segments are
-    not compared.
+    These two have the same position in the row. If they belong to different segments, the distance
+    between query and key is not a distance inside of a segment. Variants that do not use positions
+    are not checked. Traced segments are not compared.
 
     Args:
       variant: Attention variant.
-      query_segments: Segment of each query, shape (B, T), or None.
-      key_segments: Segment of each key, shape (B, S), or None.
+      query_segments: Segment number of each query, shape (B, T), or None.
+      key_segments: Segment number of each key, shape (B, S), or None.
       offset: Position of the first query minus the position of the first key, shape (1,) or (B,).
       aligned: True if the offset is the Python number 0.
     """
@@ -215,7 +222,7 @@ def check_packing(
 
 
 def validate_offset(offset: Any, batch: int) -> Int[Array, "#B"]:
-    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,)."""
+    """Validate `query_offset`. Return it as an int32 array of shape (1,) or (batch,)."""
     wanted = f"an integer, or one per example, shape ({batch},)"
     _check_integers("query_offset", offset, ((), (1,), (batch,)), wanted)
     _check_range("query_offset", offset)
@@ -228,8 +235,8 @@ def _check_integers(
     """Raise an error unless an argument is an integer array with one of the accepted shapes.
 
     Args:
-      name: Name of the argument.
-      array: Array, or a Python number.
+      name: Name of the argument, for the error message.
+      array: Array, or a Python number, which has the shape ().
       shapes: Accepted shapes.
       wanted: Description of the accepted arrays, for the error message.
     """
@@ -241,7 +248,7 @@ def _check_integers(
 
 
 def _check_range(name: str, integers: Any) -> None:
-    """Raise ValueError if integers do not fit into int32. Traced integers are not checked."""
+    """Raise ValueError unless all integers fit into int32. Traced integers are not checked."""
     if isinstance(integers, jax.core.Tracer):
         return
     if np.any(np.abs(np.asarray(integers).astype(np.float64)) > LARGEST_INT32):
