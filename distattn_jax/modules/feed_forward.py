@@ -56,7 +56,7 @@ class FeedForward(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> Float[Array, "B T D"]:
-        """Transform each position. The output is sharded like the input.
+        """Apply the network to each position. The output is sharded like the input.
 
         Args:
           x: Inputs, shape (B, T, D).

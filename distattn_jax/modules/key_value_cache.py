@@ -1,4 +1,4 @@
-"""Cache of projected keys and values, for decoding one token after the other."""
+"""Cache of projected keys and values, for decoding one token at a time."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from jaxtyping import Array, Float, Int
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the tokens that a decoder has processed.
+    """Cached keys and values of the tokens that one layer of a decoder has processed.
 
     A cache is immutable: `append` returns a new cache. Every example has its own number of tokens,
-    so that prompts of different lengths can be continued side by side. A causal mask hides the
+    so that a batch can contain prompts of different lengths. Use causal attention, which hides the
     entries after the last token of an example.
 
     Attributes:
-      key: Projected keys, with room for S tokens.
-      value: Projected values, with room for S tokens.
-      lengths: Number of tokens of each example.
+      key: Projected keys, with room for S tokens of each example.
+      value: Projected values, with room for S tokens of each example.
+      lengths: Number of tokens of each example in the cache.
     """
 
     key: Float[Array, "B S K H"]
@@ -47,16 +47,16 @@ class KeyValueCache(NamedTuple):
         value: Float[Array, "B T K E"],
         lengths: Int[Array, " B"] | None = None,
     ) -> "KeyValueCache":
-        """Return a new cache that also contains T new tokens of each example.
+        """Return a cache with T new tokens appended to each example.
 
-        If the T tokens of an example do not fit, all keys and values of this example become NaN. A
-        compiled program cannot raise an error, because the number of cached tokens is traced.
+        If the T tokens of an example do not fit, all keys and values of this example become NaN. No
+        error is raised, because in a compiled program the number of cached tokens is unknown.
 
         Args:
           key: Projected keys of the new tokens.
           value: Projected values of the new tokens.
-          lengths: Number of valid new tokens of each example. The rest is padding, which the next
-            call overwrites. None means that all T tokens are valid.
+          lengths: Number of new tokens of each example before the padding. The next call overwrites
+            the padding. None means no padding.
         """
         tokens, room = key.shape[1], self.key.shape[1]
         if tokens > room:
