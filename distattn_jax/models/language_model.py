@@ -114,7 +114,7 @@ class LanguageModel(nnx.Module):
       sizes: Sizes of the model.
       cross_attention: If True, every layer also attends to the output of an encoder.
       norm: Place of the layer norms, "after" or "before": see `TransformerLayer`.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -72,7 +72,7 @@ class Tagger(nnx.Module):
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
       spelling_features: Width of the spelling vector of a word. 0 ignores the spelling.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -31,7 +31,7 @@ class SequenceEncoder(nnx.Module):
     Args:
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of inputs and parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -46,7 +46,7 @@ def as_attention_fn(
       local_window_size: Pair (left, right). A query attends to keys at most `left` positions before
         it and at most `right` positions after it. One integer stands for both. None means that keys
         at all distances are visible.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
     """
     if not isinstance(variant, Variant | nnx.Module):
         raise TypeError(

@@ -76,7 +76,7 @@ class TransformerLayer(nnx.Module):
       attention_dropout: If False, the attention weights have no dropout.
       hidden_dropout: If True, `dropout_rate` also applies to the hidden units of the feed-forward
         network.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
         are split into heads and used as keys.
       project_out: If True, a dense layer computes the output of attention from the heads. If False,

@@ -98,7 +98,7 @@ class PretrainedEncoder(nnx.Module):
       variant: Function that makes the attention module of one layer, e.g.
         `functools.partial(DistanceAware, num_heads)`. It is called as `variant(rngs=rngs)`, once
         for each layer with its own parameters. None means dot-product attention.
-      implementation: Implementation of `attention`, such as "xla". None selects the fastest available one.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
