@@ -15,11 +15,12 @@ class Attended(NamedTuple):
     """Outputs of attention. Except for `values`, an output that was not requested is None.
 
     Attributes:
-      values: Weighted sum of values for each query, in the dtype of `value`.
-      received: Attention weights of each key before dropout, summed over the queries.
-      weights: Attention weights before dropout.
-      logsumexp: Logarithm of Σ_j exp(score_ij) over the visible keys j of each query i. It is -inf
-        for a query without a visible key.
+      values: Weighted sum of values for each query, shape (..., T, N, E), in the dtype of `value`.
+      received: Attention weights of each key before dropout, summed over the queries, shape
+        (..., N, S).
+      weights: Attention weights before dropout, shape (..., N, T, S).
+      logsumexp: Logarithm of Σ_j exp(score_ij) over the visible keys j of each query i, shape
+        (..., N, T). It is -inf for a query without a visible key.
     """
 
     values: Float[Array, "*B T N E"]
@@ -58,9 +59,9 @@ class AttentionCall(NamedTuple):
     """Arguments of `attention`, validated and converted to arrays.
 
     Attributes:
-      query: Queries.
-      key: Keys. The number of key heads K divides the number of query heads N.
-      value: Values.
+      query: Queries, shape (B, T, N, H).
+      key: Keys, shape (B, S, K, H). The number of key heads K divides the number of query heads N.
+      value: Values, shape (B, S, K, E).
       variant: Attention variant. Its arrays were converted to float32, or to float64 for float64
         queries.
       mask: True where a query may attend to a key. None means no mask.
@@ -96,13 +97,13 @@ class AttentionCall(NamedTuple):
 
     @property
     def has_symbolic_shape(self) -> bool:
-        """True if a batch size or a length is a symbolic dimension of `jax.export`."""
+        """True if the batch size or a length is a symbolic dimension of `jax.export`."""
         return any(map(is_symbolic_dim, (*self.query.shape, *self.key.shape)))
 
     def unsupported_dtype_reason(self, *dtypes: str) -> str | None:
-        """Return an error text unless query, key and value all have the same one of `dtypes`.
+        """Return None if query, key and value have the same dtype, and it is one of `dtypes`.
 
-        Return None if they do.
+        Otherwise return an error text.
         """
         found = {str(x.dtype) for x in (self.query, self.key, self.value)}
         if len(found) == 1 and found <= {*dtypes}:
@@ -114,9 +115,9 @@ class Head(NamedTuple):
     """Arguments of `attention` for one head of one example.
 
     Attributes:
-      query: Queries.
-      key: Keys.
-      value: Values.
+      query: Queries, shape (T, H).
+      key: Keys, shape (S, H).
+      value: Values, shape (S, E).
       variant: Attention variant. Its arrays have no head axis.
       mask: True where a query may attend to a key. None means no mask.
       query_length: Number of queries before the padding. None means no padding.

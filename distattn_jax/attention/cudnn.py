@@ -103,7 +103,7 @@ def is_faster(call: AttentionCall) -> bool:
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:
-    """Return the sequence length of each example to pass to cuDNN, or None without any padding.
+    """Return the sequence length of each example to pass to cuDNN, or None if there is no padding.
 
     A length of 0 is raised to 1, because cuDNN leaves a softmax without keys undefined. `run` later
     sets the output of queries without a visible key to 0.
@@ -119,7 +119,7 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
 
 
 def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
-    """Return a mask over the queries. False means a padding query, or an example without keys."""
+    """Return a mask of the queries. It is False for padding, and in examples without keys."""
     batch, queries, _, _ = call.query.shape
     is_valid = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:

@@ -6,7 +6,7 @@ same weights, and a backward pass computes the hash again instead of storing a m
 
     row_i    = combine(combine(combine(a, b), n), i with bit 3 cleared)
     column_j = combine(combine(combine(c, b), n), j with bit 3 cleared)
-    byte_ij  = byte 2 * (bit 3 of i) + (bit 3 of j) of mix(row_i ⊕ column_j)
+    byte_ij  = byte p of mix(row_i ⊕ column_j),    p = 2 * (bit 3 of i) + (bit 3 of j)
     kept_ij  = byte_ij ≥ t,    t = 256 * rate, rounded
 
 (a, c) are two random 32-bit integers drawn from the key, and ⊕ is the bitwise exclusive or.

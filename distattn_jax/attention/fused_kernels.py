@@ -46,7 +46,7 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 
     Args:
       call: Arguments of `attention`.
-      make_kernels: Makes the kernels for GPUs or for TPUs.
+      make_kernels: Function that makes the kernels for GPUs or for TPUs.
       widths: Widths of a head that the kernels support.
     """
     options = call.options
@@ -83,8 +83,8 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
     """Return the dropout arguments of `attend.Inputs` as a dict, which is empty without dropout.
 
-    They are computed before the inputs are sharded, because they depend on the indices of examples
-    and heads in the whole batch.
+    The arrays are computed before the inputs are sharded, because they depend on the indices of
+    examples and heads in the whole batch.
 
     Returns:
       dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
@@ -146,7 +146,7 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
 
 
 def may_lose_digits(call: AttentionCall) -> bool:
-    """Return True if scores may be so large that the kernels lose too many digits."""
+    """Return True if scores may be so large that the kernels are not accurate enough."""
     view = find_view(call.variant)
     return view is not None and view.may_lose_digits(call.variant)
 

@@ -71,9 +71,9 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     """Return the implementation of this name for the platform of the local devices.
 
-    If the name has no implementation for this platform, return its first implementation for any
-    platform that supports the call: the program may be lowered for another machine, or a test may
-    interpret the kernels. Raise ValueError if no implementation of this name supports the call.
+    If there is none for this platform, choose among the implementations of this name for all
+    platforms: the program may be lowered for another machine, or a test may interpret the kernels.
+    Raise ValueError if no implementation of this name supports the call.
     """
     platform = devices.local_platform()
     named = IMPLEMENTATIONS[name]

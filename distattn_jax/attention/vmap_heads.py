@@ -49,7 +49,7 @@ def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Att
     )
 
     def axes(name: str) -> Head:
-        """Replace each `_Argument` by its attribute `name`, such as "batch_axis"."""
+        """Return `arguments` with each `_Argument` replaced by its attribute `name`."""
         return jax.tree.map(
             lambda argument: getattr(argument, name), arguments, is_leaf=_is_argument
         )

@@ -103,7 +103,7 @@ def gather_heads(array: Array) -> Array:
 
 
 def look_up(table: Array, *indices: Array) -> Array:
-    """Return `table[indices]`, whose first axis, the batch, is sharded like that of `indices[0]`."""
+    """Return `table[indices]`, with its first axis, the batch, sharded like that of indices[0]."""
     return jnp.asarray(table).at[indices].get(out_sharding=_batch_spec(indices[0]))
 
 

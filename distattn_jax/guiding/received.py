@@ -42,7 +42,7 @@ def map_discrimination(
     """Return the loss of the map discrimination guide (MDG), eq. 8 to 11 of Wang et al. 2022.
 
     The loss is small if different heads attend to different keys. If all R heads of the selected
-    layers attend to the same keys, the loss with `scaling="mean"` is log R.
+    layers attend to the keys in the same proportions, the loss with `scaling="mean"` is log R.
 
     Args:
       received: Attention weights of each key, summed over the queries, shape (B, L, N, S). A head

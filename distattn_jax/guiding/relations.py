@@ -27,8 +27,8 @@ class PmiTable(NamedTuple):
     """Pointwise mutual information (PMI) of pairs of the K most frequent tokens.
 
     Attributes:
-      row_of_token: Index from 0 to K - 1 of each of the V token ids: its row and its column in
-        `values`. -1 means that the token is not in the table.
+      row_of_token: For each of the V token ids, its row in `values`, which is also its column. -1
+        means that the token is not in the table.
       values: PMI of each pair of tokens a and b, log(p(a, b) / (p(a) p(b))).
     """
 
@@ -44,10 +44,10 @@ def dependency(
     If the head consists of several tokens, they share the attention equally.
 
     Args:
-      words: Number of the word that contains each token. The first word of a text has number 1. 0
-        means that the token belongs to no word.
-      heads: Number of the word that is the syntactic head of each token's word. 0 means that the
-        word has no head.
+      words: Word number of each token. The first word of a text has number 1. 0 means that the
+        token belongs to no word.
+      heads: Word number of the syntactic head of each token's word. 0 means that the word has no
+        head.
       lengths: Number of valid tokens of each text. The rest is padding.
     """
     sizes: dict[str, int] = {}

@@ -68,7 +68,7 @@ def pattern_loss(
 
     Args:
       weights: Attention weights, shape (B, L, N, T, S).
-      target: Target weights of all heads. Queries without a target do not contribute.
+      target: Target weights, the same for all heads. Queries without a target do not contribute.
       lengths: Number of valid positions of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
       heads: Indices of the heads that contribute in each layer. None selects the first half of the

@@ -49,8 +49,8 @@ class Hypotheses(NamedTuple):
 class _Beams(NamedTuple):
     """Unfinished and finished hypotheses after a number of steps of the search.
 
-    There is always room for K unfinished and K finished hypotheses of each example. If there are
-    fewer, the log-probability or the score of the others is -inf.
+    The arrays always have room for K unfinished and K finished hypotheses of each example. If there
+    are fewer, the log-probabilities or scores of the unused entries are -inf.
 
     Attributes:
       step: Number of steps, which is the number of tokens of every unfinished hypothesis.
@@ -169,7 +169,7 @@ def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) 
 def _last_tokens(beams: _Beams, first_tokens: Int[Array, " B"]) -> Int[Array, "B K"]:
     """Return the last token of every unfinished hypothesis.
 
-    Before the first step, return the first token of each example instead.
+    Before the first step, return `first_tokens` instead, repeated K times.
     """
     previous = jnp.maximum(beams.step - 1, 0)
     return jnp.where(

@@ -48,8 +48,8 @@ class DistanceAware(nnx.Module):
         `attention.clip`. For a mapping of your own, pass any pytree of parameters. None means the
         default of the mapping. All parameters are trained, except for the threshold of `clip`.
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
-      tolerance: Largest error of an attention score. Within it, fused kernels may treat f as
-        constant at large distances. None lets the implementation choose.
+      tolerance: Largest error of a score that the fused kernels may cause by treating f as constant
+        at large distances. None lets the kernels choose.
       score_bias: Initial value of the score bias c of each head, which is trained: see
         `attention.DistanceAware`. None adds no bias.
       param_dtype: Dtype of the parameters.

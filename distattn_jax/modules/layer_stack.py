@@ -117,7 +117,7 @@ class Encoder(LayerStack):
         Args:
           x: Embedded tokens, shape (B, T, D).
           lengths: Number of tokens of each example before the padding. None means no padding.
-          segments: Number of the sequence of each token, shape (B, T), for several sequences packed
+          segments: Sequence number of each token, shape (B, T), for several sequences packed
             into a row. Tokens attend only to tokens of the same sequence. Must be None with a
             memory.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
@@ -228,7 +228,7 @@ class Decoder(LayerStack):
           cross_lengths: Number of positions of the encoder before the padding, for each example.
             None means no padding.
           weights: If True, also return the weights of self-attention, shape (B, L, N, T, S), and of
-            cross-attention, shape (B, L, N, T, E). With caches, S is the room of the caches.
+            cross-attention, shape (B, L, N, T, E). With caches, S is their `room`.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """

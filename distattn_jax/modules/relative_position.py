@@ -25,7 +25,7 @@ class RelativePosition(nnx.Module):
         k, and each of these 2 k + 1 relative positions has its own vector.
       keys: If True, add a position vector to each key.
       values: If True, add a position vector to each value.
-      key_distance: Smaller distance than `max_distance` at which to clip the relative positions for
+      key_distance: Distance, at most `max_distance`, at which relative positions are clipped for
         the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
         distance may be traced, so that one compiled program can run models with different
         distances. It is stored like a parameter, but never trained.

@@ -179,7 +179,7 @@ class TransformerLayer(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> EncoderOutput:
-        """Apply the layer.
+        """Apply the layer to inputs of shape (B, T, D). The output has the same shape.
 
         Args:
           x: Inputs, shape (B, T, D).
@@ -187,7 +187,7 @@ class TransformerLayer(nnx.Module):
             Keys and values come from the memory followed by x, so that S = M + T.
           lengths: Number of positions of x before the padding, for each example. None means no
             padding.
-          segments: Number of the sequence of each position of x, shape (B, T), for several
+          segments: Sequence number of each position of x, shape (B, T), for several
             sequences packed into a row. Positions attend only to positions of the same sequence.
             Must be None with a memory or a cache.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
@@ -269,7 +269,7 @@ class TransformerLayer(nnx.Module):
           x: Inputs of the layer.
           memory: Inputs of the layer for earlier positions, or None.
           lengths: Number of positions of x before the padding, or None.
-          segments: Number of the sequence of each position of x, or None.
+          segments: Sequence number of each position of x, or None.
           arguments: Other arguments of `MultiHeadAttention.__call__`.
         """
         context = x

@@ -81,7 +81,7 @@ ADJUSTMENTS: dict[str, Adjustment] = {
 
 @variant
 class DistanceAware(Variant):
-    """Distance-aware attention, softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V, and its ablations.
+    """Distance-aware attention, by default softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V.
 
     Attributes:
       weight: Distance weight w of each head, which multiplies the distances |i-j|. Heads with w > 0
@@ -93,9 +93,9 @@ class DistanceAware(Variant):
         module level to avoid retracing.
       adjust: Adjustment that multiplies or adds f(w|i-j|), before or after the softmax:
         `early_multiply`, `early_add`, `late_multiply` or `late_add`, or its name.
-      tolerance: Largest error of a score. Within it, the fused kernels may treat f as constant at
-        large distances, where f is saturated. If it is 0, they do so only where f is constant in
-        float32. If it is None, they choose. "reference" and "xla" always evaluate f exactly.
+      tolerance: Largest error of a score that the fused kernels may cause by treating f as constant
+        at large distances, where f is saturated. 0 allows this only where f is constant in float32.
+        None lets the kernels choose. "reference" and "xla" evaluate f at all distances.
       score_bias: Number c of each head that is added to ReLU(QKᵀ/√H) before the multiplication by
         f. It is allowed with `early_multiply` only. None adds nothing.
     """
@@ -120,7 +120,7 @@ class DistanceAware(Variant):
             raise ValueError("score_bias must be None unless adjust is early_multiply.")
 
     def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Return f(w|i-j|) for relative positions i-j. The attributes must be those of one head."""
+        """Return f(w|i-j|) for relative positions i-j. The variant must be that of one head."""
         x = self.weight * jnp.abs(relative_positions).astype(self.weight.dtype)
         assert not isinstance(self.mapping, str), "__post_init__ replaces a name by its function"
         coefficients = self.mapping(x, self.shape)

@@ -38,7 +38,7 @@ class DistanceBias(Variant):
         object.__setattr__(self, "function", find_bias_function(self.function))
 
     def bias(self, relative_positions: Int[Array, "*shape"]) -> Num[Array, "*shape"]:
-        """Return f(i - j) for relative positions i - j. `parameters` must be those of one head."""
+        """Return f(i - j) for relative positions i - j. The variant must be that of one head."""
         assert not isinstance(self.function, str), "__post_init__ replaces a name by its function"
         bias = self.function(relative_positions, self.parameters)
         if jnp.shape(bias) != relative_positions.shape:

@@ -168,9 +168,9 @@ def sum_by_relation(
 
 
 def _relations(relative_positions: Int[Array, "*shape"], table: Array) -> Int[Array, "*shape"]:
-    """Return the index clip(j - i, -k, k) + k for each relative position i - j.
+    """Return the index of a row of the table, clip(j - i, -k, k) + k, for relative positions i - j.
 
-    It is the index of a row in the table, which has 2k+1 rows.
+    The table has 2k+1 rows.
     """
     k = table.shape[0] // 2
     return jnp.clip(-relative_positions, -k, k) + k

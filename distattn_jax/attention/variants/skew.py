@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Num
 
 
 def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int[Array, " P"]:
-    """Return the T + S relative positions of the columns of an array by relative position.
+    """Return T + S relative positions i - j in descending order, one for each column of `skew`.
 
     Args:
       queries: Number of queries T.
@@ -40,7 +40,7 @@ def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
     """Return the (T, S) array with entry (i, j) = entries[i, T - 1 - i + j], without a gather.
 
     Args:
-      entries: Array of shape (T, T + S), with one column for each relative position.
+      entries: Array of shape (T, T + S), with columns in the order of `descending_positions`.
     """
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]

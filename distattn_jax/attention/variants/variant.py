@@ -186,7 +186,7 @@ def compute_relative_positions(
 
 
 def promote(dtype: Any) -> Any:
-    """Return float32 for dtypes up to float32, and float64 for float64."""
+    """Return float64 for float64, and float32 for narrower dtypes such as bfloat16."""
     return jnp.promote_types(dtype, jnp.float32)
 
 

@@ -97,7 +97,7 @@ def normalize_name(name: str, family: str) -> str:
 
 
 def is_ignored(name: str, config: PretrainedConfig) -> bool:
-    """Return True if the encoder does not use a tensor that checkpoints may contain.
+    """Return True for a tensor that a checkpoint may contain, but that the encoder does not use.
 
     Args:
       name: Name of the tensor, as returned by `normalize_name`.
