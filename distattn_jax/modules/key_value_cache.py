@@ -49,8 +49,9 @@ class KeyValueCache(NamedTuple):
     ) -> "KeyValueCache":
         """Return a cache with T new tokens appended to each example.
 
-        If the T tokens of an example do not fit, all keys and values of this example become NaN. No
-        error is raised, because in a compiled program the number of cached tokens is unknown.
+        If the T tokens do not fit after the cached tokens of an example, all keys and values of
+        this example become NaN: a compiled program cannot raise an error. Raise a ValueError if T
+        is larger than the room of an empty cache.
 
         Args:
           key: Projected keys of the new tokens.

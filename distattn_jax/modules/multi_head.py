@@ -148,7 +148,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           key_segments: Segment number of each key, shape (..., S). None means `query_segments` for
             self-attention without a cache. When decoding, S is the length of the cache.
           deterministic: True disables dropout. None means the value of the constructor. If this
-            value is also None, dropout is disabled if and only if `rngs` is None.
+            value is also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout.
           decode: If True, append keys and values to the cache that `init_cache` made, and attend
