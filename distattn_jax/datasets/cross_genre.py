@@ -99,8 +99,8 @@ class CrossGenre(ClaimBuilder):
 def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
     """Return a group index for every claim. Claims that share a paper are in the same group.
 
-    If claims A and B share a paper, and B and C share a paper, then A, B and C are in the same
-    group.
+    If claims A and B share a paper, and B and C share another paper, then A, B and C are in the
+    same group. `papers` has the indices of the papers that support each claim.
     """
     group_of_paper: dict[int, int] = {}
     for claim_papers in papers:
@@ -114,9 +114,9 @@ def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _add_text(texts: dict[str, str], name: str, text: str, location: str) -> None:
-    """Add a text to `texts` with its id `name` as key.
+    """Add the text with the id `name` to the dict `texts`, whose keys are ids.
 
-    Raise `DataError` if the id is already in `texts`. `location` begins the error message.
+    Raise `DataError` if the id is already in the dict. The error message begins with `location`.
     """
     if name in texts:
         raise DataError(f"{location}: the id {name!r} occurs twice.")
