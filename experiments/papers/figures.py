@@ -113,7 +113,7 @@ def _draw_bars(
     panel: Mapping[str, Seeds],
     published: Mapping[str, Published],
 ) -> list[float]:
-    """Draw the bars of one panel, and return the values that the horizontal axis must cover."""
+    """Draw the bars of one panel. Return all drawn values, from which the axis limits follow."""
     colours = style.method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
@@ -136,7 +136,7 @@ def _draw_bars(
 
 
 def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
-    """Draw the bar of one method, and return the values that the axis must cover.
+    """Draw the bar of one method. Return all drawn values, from which the axis limits follow.
 
     The bar ends at the mean over seeds, the line on it spans one standard deviation to either side,
     and each dot is one seed.
@@ -163,9 +163,10 @@ def _add_note_and_legend(figure: Figure) -> None:
 
 
 def _limits(drawn: list[float]) -> tuple[float, float]:
-    """Return axis limits with room below the lowest value, so that the lowest bar stays visible.
+    """Return the axis limits of a panel whose drawn values are `drawn`.
 
-    If no value is negative, the axis does not begin below 0.
+    The lower limit is below the lowest value, so that the lowest bar is visible. If no value is
+    negative, the lower limit is at least 0.
     """
     lowest, highest = min(drawn), max(drawn)
     spread = (highest - lowest) or abs(lowest) or 1.0
@@ -348,7 +349,7 @@ class Line(NamedTuple):
 def label_lines(
     axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line], *, strong: str | None = None
 ) -> None:
-    """Write the name of each method to the right of its line, and connect the two.
+    """Write the name of each method to the right of its line, and connect name and line.
 
     Names that would overlap are moved apart, by as little as possible.
 
@@ -388,13 +389,14 @@ def label_lines(
 
 
 def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[float]:
-    """Move labels apart so that neighbours are at least `gap` apart, below HIGHEST_LABEL.
+    """Return vertical label positions that are at least `gap` apart, and at most HIGHEST_LABEL.
 
-    Neighbours that are too close form a group, which is centred on the mean of its places.
+    Labels that are too close to each other form a group. The labels of a group are `gap` apart, and
+    the group is centred on the mean of its wanted positions.
 
     Args:
-      places: Wanted places, sorted, as shares of the height of a panel.
-      gap: Smallest distance of two labels.
+      places: Wanted positions in ascending order, as fractions of the height of a panel.
+      gap: Smallest distance of two labels, as a fraction of the height.
     """
     groups: list[list[float]] = []
     for place in places:
@@ -408,7 +410,10 @@ def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[fl
 
 
 def _place_group(group: Sequence[float], gap: float) -> list[float]:
-    """Return the places of labels that touch each other."""
+    """Return positions that are exactly `gap` apart, centred on the mean of the wanted ones.
+
+    `group` has the wanted positions. The result is moved if it would leave the panel.
+    """
     size = gap * (len(group) - 1)
     lowest = max(0.0, min(float(np.mean(group)) - size / 2, HIGHEST_LABEL - size))
     return [lowest + gap * i for i in range(len(group))]
@@ -418,7 +423,7 @@ def draw_relations(tables: Mapping[str, Mapping[str, Any]], field: str) -> Figur
     """Draw the norms or the similarities of the position vectors of an encoder or decoder.
 
     Args:
-      tables: Fields of `RelationTable` by name, for keys and for values.
+      tables: Dict from "keys" and "values" to a dict with the fields of `RelationTable`.
       field: "norms" or "similarities".
     """
     draw = plot.relation_norms if field == "norms" else plot.relation_similarities
@@ -430,7 +435,7 @@ def draw_alignment(alignment: Mapping[str, Any]) -> Figure:
     """Draw the attention from the words of a translation to those of its source, for each layer.
 
     Args:
-      alignment: Fields of `Alignment` by name.
+      alignment: Dict with the fields of `Alignment`.
     """
     maps = {
         f"decoder layer {layer + 1}\nmean of heads": np.asarray(weights)

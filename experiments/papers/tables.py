@@ -203,7 +203,7 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
     """Return all Markdown tables of one experiment.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       experiment: Name of the experiment.
       published: Numbers as printed in the paper. A metric that the paper does not report has no
         column "published".
@@ -255,7 +255,7 @@ def methods_table(
     If the score of a prediction without a model is stored, it is the first row.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       experiment: Name of the experiment.
       rows: Titles of the rows by method.
       metrics: (split, metric) by title of the column.
@@ -521,7 +521,7 @@ def compared(results: Results, firsts: str, seconds: str, experiments: str, *wor
     Each method of `firsts` is compared with each method of `seconds`, in each experiment.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       firsts: Methods, joined by commas.
       seconds: Methods that are subtracted, joined by commas.
       experiments: Names of experiments, joined by commas. If there are several, a comparison has

@@ -25,7 +25,7 @@ SPACE_MARK = "\u0120"  # RoBERTa's tokenizer writes a space before a word as thi
 
 
 class Batch(NamedTuple):
-    """Pairs of texts as model inputs: tokens (B, T), lengths (B,), token types (B, T)."""
+    """Pairs of texts as model inputs: token ids (B, T), lengths (B,) and token types (B, T)."""
 
     tokens: Any
     lengths: Any

@@ -60,7 +60,7 @@ def order(results: Results, name: str) -> str:
     better at another length, and both differences have p < ALPHA.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       name: "methods", "p", "swaps", or "correlation" (of the ranks of the methods at the shortest
         and at the longest length).
     """
@@ -110,7 +110,7 @@ def growth(results: Results, kind: str) -> str:
     Short texts have the same length as the texts in training.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       kind: "worse" lists the methods that get worse, "kept" all others.
     """
     frames = [lm.perplexities(results, length) for length in (LONGEST, SHORT)]
@@ -153,7 +153,7 @@ def scores(results: Results, kind: str) -> str:
     """Return a table of the main metric of the encoders. The best method of a column is bold.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       kind: "tagging" or "reviews".
     """
     columns = []
@@ -170,7 +170,7 @@ def differences(results: Results, kind: str, *bases: str) -> str:
     """Return a table of differences: main metric of each encoder minus that of a base method.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       kind: "tagging" or "reviews".
       *bases: Methods that are subtracted.
     """
@@ -278,7 +278,7 @@ def far(results: Results, word: str) -> str:
     The heads of DA-Transformer also have rows of their own, by the sign of w.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       word: Trained length.
     """
     trained = int(word)
@@ -306,7 +306,7 @@ def positions(results: Results, word: str) -> str:
     """Return the perplexity by position in the longest texts.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       word: Trained length.
     """
     found = {
@@ -382,7 +382,7 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
     """Return the metric of a task of the advice, and its values by seed and method.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       name: Name of an experiment, or several names joined by "+", whose scores are averaged. A
         number means the perplexity of language models on texts of this many tokens.
     """
