@@ -153,7 +153,7 @@ def find_versions() -> dict[str, str]:
 
 
 def read_cases(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the stored result of each case, by the name of the case."""
+    """Read the file of results: a dict from the name of each case to its result."""
     return json.loads(path.read_text())
 
 
