@@ -163,7 +163,7 @@ GUIDES_WITH_LOSSES = _guides_where(lambda guide: bool(guide.terms))
 def _weight_option(name: str, default: float, explanation: str) -> Any:
     """Return the dataclass field of an option: the weight of auxiliary losses on the attention.
 
-    Only those guides (sets of auxiliary losses) use the option that have the weight `name`.
+    A guide is a set of auxiliary losses. Only guides that have the weight `name` use this option.
     """
     methods = _guides_where(lambda guide: name in guide.weights)
     return option((default,), explanation, grid=True, methods=methods, minimum=0)

@@ -104,7 +104,7 @@ def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, Part
 def attend_with_encoder(
     encoder: PretrainedEncoder, tokenizer: Tokenizer, texts: Sequence[str], *, longest: int
 ) -> dict[str, PartAttention]:
-    """Compute the attention maps of a pre-trained encoder. Return them in a dict, as "text".
+    """Return the attention maps of a pre-trained encoder, in a dict with the only key "text".
 
     Args:
       encoder: BERT, RoBERTa or ALBERT encoder.

@@ -52,8 +52,8 @@ def measure_shape(
       shape: Sizes of the arrays.
       cases: Names of the cases.
       settings: Settings of the measurement.
-      report: Function that prints a line of text. If there are several processes, it is called
-        after they have compiled.
+      report: Function that prints a line of text. With several processes, it is called once, when
+        all cases are compiled.
     """
     names = [REFERENCE_CASE, *(case for case in cases if case != REFERENCE_CASE)]
     start = functools.partial(_start_case, name, shape, settings)

@@ -129,10 +129,10 @@ def name_implementation(program: str) -> str:
 
 
 def select_heads(operands: Operands, case: Case) -> Operands:
-    """Return the inputs of the heads whose outputs and gradients are compared with correct ones.
+    """Return the inputs of the heads whose outputs and gradients are checked.
 
-    These heads are the first key head, the last key head, and their query heads. If the case has
-    dropout, they are all heads, because the dropped entries depend on the head index.
+    The checked heads are the first key head, the last key head, and their query heads. If the case
+    has dropout, all heads are checked, because the dropped entries depend on the head index.
     """
     if case.dropout_rate:
         return operands

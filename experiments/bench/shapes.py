@@ -1,4 +1,4 @@
-"""Shapes of the inputs of the benchmark, by name."""
+"""Named shapes of the inputs of the benchmark."""
 
 from typing import NamedTuple
 

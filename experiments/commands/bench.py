@@ -131,8 +131,8 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
     w is the distance weight of a head, and v is the shape of its sigmoid. The options of this run
-    are the only entry of the list "runs". Options that are paths are left out. `add_rows` joins the
-    list with those of earlier runs.
+    are the only entry of the list "runs". Options that are paths are left out. `add_rows` appends
+    this entry to the list of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES

@@ -77,8 +77,8 @@ def _keep_other_methods(
 ) -> dict[str, Any]:
     """Return new results together with the stored results of methods that were not run again.
 
-    Some stored entries, such as the parameters of heads, do not say which run they describe. They
-    are kept only if the new results replace no stored run.
+    Some stored entries, such as the parameters of heads, do not say which run they describe. Such
+    entries are kept only if the new results replace no stored run.
 
     Args:
       content: New results.

@@ -58,7 +58,8 @@ def grouped_bars(
 
     Args:
       values: values[panel title][method] is the value of each seed, shape (seeds,).
-      labels: Row labels by method. A method without a label appears under its own name.
+      labels: Dict from method to the label of its row. A method that is not in this dict appears
+        under its own name.
       published: published[panel title][method] is (mean, standard deviation or None).
       lower_is_better: Titles of the panels that are marked "lower is better".
       from_zero: Whether every axis includes 0 and has a line at 0, as is useful for differences.
@@ -204,10 +205,12 @@ def sweep_figure(
       ylabel: Label of the vertical axis. If it is a string, all panels have the same vertical axis.
         If it is a mapping from panel titles to labels, every panel has its own vertical axis.
       baselines: baselines[title][method] is the metric of each seed, shape (seeds,), of a method
-        without the option. Its mean is a dashed line, one standard deviation a band.
+        that does not have the option. Its mean is drawn as a dashed line, and one standard
+        deviation as a band.
       differences: Titles of the panels that show differences. These panels have a line at 0.
       from_zero: Whether the vertical axes begin at 0.
-      labels: Legend entries by method. A method without an entry appears under its own name.
+      labels: Dict from method to its text in the legend. A method that is not in this dict appears
+        under its own name.
     """
     if not option_values or not any(panels.values()):
         counts = f"{list(panels)} and {len(option_values)} option values"
@@ -355,8 +358,8 @@ def label_lines(
 
     Args:
       axes: Panel with the lines.
-      ends: Last value of the line of each method.
-      lines: Appearance of the line of each method.
+      ends: Dict from method to the last value of its line.
+      lines: Dict from method to the appearance of its line.
       strong: Method whose name is bold.
     """
     to_share = axes.transData + axes.transAxes.inverted()
@@ -410,9 +413,10 @@ def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[fl
 
 
 def _place_group(group: Sequence[float], gap: float) -> list[float]:
-    """Return positions that are exactly `gap` apart, centred on the mean of the wanted ones.
+    """Return the positions of the labels of one group, exactly `gap` apart.
 
-    `group` has the wanted positions. The result is moved if it would leave the panel.
+    The positions are centred on the mean of the wanted positions in `group`. They are moved if they
+    would leave the panel.
     """
     size = gap * (len(group) - 1)
     lowest = max(0.0, min(float(np.mean(group)) - size / 2, HIGHEST_LABEL - size))

@@ -489,8 +489,8 @@ def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
 def speed(results: Results, experiment: str, base: str) -> str:
     """Return a Markdown table of training steps, with one row per method and number of models.
 
-    The columns are time, memory and number of parameters, and their ratios to (or differences from)
-    those of the method `base`.
+    The columns are time, memory and number of parameters. Ratios and differences are relative to
+    the method `base`.
     """
     rows = results.table[(results.table.experiment == experiment) & (results.table.split == "step")]
     frame = rows.pivot(index=["setting", "method"], columns="metric", values="value")

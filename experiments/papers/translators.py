@@ -47,7 +47,7 @@ def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, A
     """Collect position vectors and attention between words from a run with relative positions.
 
     Args:
-      runs: Finished runs by method.
+      runs: Dict from method to its finished run.
       sentence: Source sentence.
 
     Returns:

@@ -103,11 +103,11 @@ def memory(results: Results) -> str:
 
 
 def costs(results: Results) -> str:
-    """Return a Markdown table: time and memory with a guide, divided by those without a guide.
+    """Return a Markdown table of the cost of guides: time and memory as ratios to no guide.
 
-    The first row has the lowest and the highest ratio of the guides that use received attention
-    (the attention that each key receives, summed over queries). The second row has those of the
-    guides that use whole attention maps.
+    The first row is for guides that use received attention (the attention that each key receives,
+    summed over queries). The second row is for guides that use whole attention maps. A cell has the
+    lowest and the highest ratio of these guides.
     """
     kinds = {
         kind: [guide for guide in GUIDES if _used_attention(guide) == kind]

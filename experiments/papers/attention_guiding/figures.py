@@ -175,8 +175,8 @@ def head_components(
     All panels share the same axes, so that distances between heads can be compared.
 
     Args:
-      points: Coordinates of the heads of one model by panel title, shape (L, N, 2). The principal
-        components are the same for all models. A title may have several lines.
+      points: Dict from panel title to the coordinates of the heads of one model, shape (L, N, 2).
+        The principal components are the same for all models. A title may have several lines.
       explained: Share of the variance that each of the two components explains, for the axis
         labels. None omits the shares.
       columns: Maximum number of panels in a row.

@@ -50,7 +50,7 @@ def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict
     """Collect attention maps, principal components and head statistics of guided models.
 
     Args:
-      runs: Finished runs by guide.
+      runs: Dict from guide to its finished run.
       pair: Two texts that form one model input. The attention maps are of this input.
 
     Returns:
@@ -90,7 +90,7 @@ def principal_components(
     compared.
 
     Args:
-      maps: Attention weights by model, shape (L, N, T, T).
+      maps: Dict from model to its attention weights, shape (L, N, T, T).
 
     Returns:
       (points, explained). `points[model]` has the coordinates of the heads, shape (L, N, 2).
@@ -157,7 +157,7 @@ def _attend(task: Any, params: Any, batch: Batch) -> Any:
 
 
 def _member_params(trained: TrainedModels, member: int) -> Any:
-    """Return the parameters of the model with index `member` among those trained side by side."""
+    """Return the parameters of one model of a run. `member` is the index of the model."""
     return jax.tree.map(lambda leaf: leaf[member], trained.params)
 
 

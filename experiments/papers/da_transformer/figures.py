@@ -156,7 +156,8 @@ def distance_profile(
         queries and texts, shape (N heads, K).
       uniform: Shares of attention at the same distances if all keys had equal weights, shape (K,).
       weights: For each distance-aware method, the distance weights w of its heads, shape (N,).
-      labels: Legend entries by method. A method without an entry appears under its own name.
+      labels: Dict from method to its text in the legend. A method that is not in this dict appears
+        under its own name.
     """
     weights, labels = weights or {}, labels or {}
     if not profiles:

@@ -28,7 +28,7 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
     shares are collected only from models whose input is a single text.
 
     Args:
-      runs: Finished runs by method.
+      runs: Dict from method to its finished run.
       sentence: Text whose attention maps are kept. None keeps no maps.
 
     Returns:

@@ -289,7 +289,10 @@ def _training_column(results: Results, length: int) -> Column:
 
 
 def _far_column(results: Results, rows: Sequence[str]) -> Column:
-    """Return a column: share of the attention on far tokens in the longest texts, by method."""
+    """Return a column with the share of the attention on far tokens in the longest texts.
+
+    `rows` are the methods.
+    """
     cells = {method: _format_share(lm.far_shares(results, method, LONGEST)) for method in rows}
     return Column(f"{LONGEST} tokens, far attention (%)", {**cells, tables.DETECTABLE: EMPTY})
 
