@@ -102,7 +102,7 @@ class Operands(NamedTuple):
       key: Keys.
       value: Values.
       variant: Attention variant with its parameters.
-      cotangent: Gradient with respect to the outputs, the input of the backward pass.
+      cotangent: Cotangent of the outputs, which is the input of the backward pass.
       arguments: Dict of the other array arguments of `attention`, such as the mask. They have no
         gradient.
     """

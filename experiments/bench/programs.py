@@ -76,7 +76,7 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
     Args:
       case: Case to compile.
       operands: Inputs, or their shapes and dtypes.
-      calls: Number of calls in each timed program.
+      calls: Number of attention calls in each timed program.
     """
     start = time.perf_counter()
     lowered = jax.jit(make_both(case)).lower(operands)
@@ -98,12 +98,12 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
 
 
 def make_forward(case: Case) -> Function:
-    """Return a function that maps operands to the output of attention."""
+    """Return a function from `Operands` to the output of attention."""
     return lambda operands: _attend(case, operands.arguments, *operands[:4])
 
 
 def make_both(case: Case) -> Function:
-    """Return a function that maps operands to the pair (output of attention, gradients).
+    """Return a function from `Operands` to the pair (output of attention, gradients).
 
     The gradients are those of query, key, value and the parameters of the attention variant.
     """

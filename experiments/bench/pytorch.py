@@ -106,14 +106,14 @@ def _measure_peer(
 
 
 def _make_sdpa(query: Any, key: Any, value: Any) -> Peer:
-    """Return PyTorch's dot-product attention of these arrays, as a function without arguments."""
+    """Return a function that computes PyTorch's dot-product attention, and no parameters."""
     from torch.nn.functional import scaled_dot_product_attention
 
     return lambda: scaled_dot_product_attention(query, key, value), ()
 
 
 def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
-    """Return distance-aware attention by FlexAttention, and its parameters.
+    """Return a function that computes distance-aware attention, and its parameters w and v.
 
     Half of the heads are local (distance weight w < 0), and half are global (w > 0).
     """
@@ -134,7 +134,9 @@ def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with relative positions in the keys by FlexAttention, and its parameters.
+    """Return a function that computes attention with relative positions in the keys.
+
+    The position vectors are returned too.
 
     The products of queries and position vectors, 2k+1 per query, are computed first.
     """
@@ -158,7 +160,7 @@ def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with linear biases (ALiBi) by FlexAttention, and the learned slopes."""
+    """Return a function that computes attention with ALiBi (linear biases), and its slopes."""
     import torch
 
     slopes = torch.tensor(alibi_slopes(query.shape[1]), device="cuda", dtype=torch.float32)
@@ -171,7 +173,7 @@ def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_t5(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with the biases of T5 by FlexAttention, and the learned biases.
+    """Return a function that computes attention with the biases of T5, and these biases.
 
     There is one learned bias for each head and bucket of relative positions.
     """
@@ -218,7 +220,7 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _describe(error: Exception) -> str:
-    """Return the message of the table for an error of PyTorch: its first line."""
+    """Return the message that the table shows for an error of PyTorch."""
     return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
 
 

@@ -164,7 +164,7 @@ def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Compile the cases of the chosen groups, and update both pages with TPU results."""
+    """Compile the cases of the chosen groups, then update docs/tpu.md and experiments/tpu.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     groups = tuple(GROUPS)
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)

@@ -49,7 +49,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Name of the case, different for different cases."""
+        """Unique name of the case."""
         words = [self.program, self.generation, str(self.sizes)]
         if self.tile is not None:
             words.append("tile {}x{}".format(*self.tile))

@@ -48,7 +48,7 @@ class Stopwatch:
     Before the stopwatch stores a time, it waits until the device has finished the step.
 
     Args:
-      steps: Numbers of steps.
+      steps: Numbers of warm-up steps and of timed steps.
     """
 
     def __init__(self, steps: Steps):
@@ -150,7 +150,7 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
     Args:
       trainer: Trainer whose parts are timed.
       bare_step: Result of `make_bare_step`.
-      steps: Numbers of steps.
+      steps: Numbers of warm-up steps and of timed steps.
     """
     yield "host: one call of the bare step, without waiting", _time_call(trainer, bare_step)
     for size in CALL_SIZES:

@@ -29,7 +29,7 @@ EXAMPLE = "The animal did not cross the street because it was too tired."
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`."""
+    """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`: write a page."""
     parsed = make_parser().parse_args(arguments)
     enable_compilation_cache()
     layers = None if parsed.layers is None else [layer - 1 for layer in parsed.layers]

@@ -343,7 +343,7 @@ def _share_limits(grid: Sequence[Axes]) -> None:
 
 
 class Line(NamedTuple):
-    """Appearance of the line of a method."""
+    """Colour and Matplotlib line style of the line of a method."""
 
     colour: str
     style: str = "-"

@@ -61,7 +61,7 @@ class Report:
         left out.
 
         Args:
-          results: Results.
+          results: Stored results of all experiments.
           figures: Path of the folder of the plots, for the links.
         """
         drawn = self.list_pictures(results)

@@ -121,10 +121,10 @@ def max_sequence_length(run: Run, level: str) -> int:
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and main validation metric of all methods. Return None without logs.
+    """Plot training loss and main validation metric of all methods, or return None without logs.
 
-    A finished run shows the seeds of its best point of the hyperparameter grid. A run that is not
-    finished shows all models.
+    For a finished run, the plot shows the models with its best hyperparameters, one for each seed.
+    For a run that is not finished, the plot shows all models.
     """
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}

@@ -40,7 +40,8 @@ class PairedTest(NamedTuple):
       difference: Mean over seeds of the first method's value minus the second method's value.
       t: Test statistic.
       p: Two-sided p value.
-      detectable: True difference at which the test is significant with probability POWER.
+      detectable: Detectable difference: if the true difference has this size, the test is
+        significant with probability POWER.
     """
 
     seeds: tuple[int, ...]

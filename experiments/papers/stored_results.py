@@ -1,9 +1,9 @@
 """Read and write the stored results: one small JSON file per experiment.
 
-`python -m experiments collect` writes these files from finished runs. `report da`, `guiding`,
-`shaw` and `when_to_use` make tables and figures from these files. Both commands write to a folder
-that Git ignores. With `--update` they write to `experiments/results` and to the page RESULTS.md
-instead.
+`python -m experiments collect` writes these files from finished runs. `python -m experiments report
+PAPER` makes tables and figures from these files, where PAPER is da, guiding, shaw or when_to_use.
+Both commands write to a folder that Git ignores. With `--update`, they write to
+`experiments/results` and to the page RESULTS.md instead.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Cells and Markdown tables that several reports share.
 
 A frame is a DataFrame with the values of one metric, one row per seed and one column per method
-(`Results.scores`). An outcome is a paired t-test of two methods. A table is made of columns. A
-column maps the key of a row to the text of a cell. If it has no text for a row, the cell is "not
-run" or "-".
+(`Results.scores`). An outcome is the result of a paired t-test of two methods. A table is made of
+columns. A column maps the key of a row to the text of a cell. If a column has no text for a row,
+the cell is "not run" or "-".
 """
 
 import fnmatch
@@ -123,7 +123,7 @@ def minus(frame: pd.DataFrame, metric: str, base: str, rows: Iterable[str]) -> O
 
 
 def describe(outcome: Outcome | None) -> str:
-    """Format a test as difference and p value, such as "-0.25 points, p = 0.00027"."""
+    """Format a t-test as difference and p value, such as "-0.25 points, p = 0.00027"."""
     if outcome is None:
         return NOT_RUN
     difference = format_difference(outcome.metric, outcome.test.difference)
@@ -131,7 +131,7 @@ def describe(outcome: Outcome | None) -> str:
 
 
 def format_outcome(outcome: Outcome | None) -> str:
-    """Format a test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
+    """Format a t-test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
     if outcome is None:
         return NOT_RUN
     difference = format_value(outcome.metric, outcome.test.difference)
@@ -174,7 +174,7 @@ def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) ->
 
 
 def detectable_range(found: Iterable[Outcome | None]) -> str:
-    """Format the range of detectable differences of several tests, such as "0.21 to 0.35"."""
+    """Format the range of `PairedTest.detectable` over several tests, such as "0.21 to 0.35"."""
     differences = [
         (one.test.detectable, one.metric)
         for one in found
@@ -331,7 +331,7 @@ def count_seeds(results: Results, experiment: str) -> dict[str, str]:
 
 
 def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_ORDER) -> str:
-    """Return a table with a paired t-test of the best two methods on the test set.
+    """Return a Markdown table with a paired t-test of the best two methods on the test set.
 
     Return "" if there is only one method, or no result on the test set.
     """

@@ -164,7 +164,8 @@ def _member_params(trained: TrainedModels, member: int) -> Any:
 def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> dict[str, Any]:
     """Compute the head statistics of each seed on validation pairs of at most MAX_TOKENS tokens.
 
-    If the run trained a hyperparameter grid, only the models of its best point are used.
+    If the run trained a hyperparameter grid, only the models with the best hyperparameters are
+    used.
 
     Args:
       trained: Models of the run.

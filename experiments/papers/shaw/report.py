@@ -103,7 +103,10 @@ def tiny_rows(results: Results) -> str:
 
 
 def _describe_tiny(setting: Mapping[str, Any], place: str) -> str:
-    """Describe the learning rate and the dropout of a run with the recipe of Wu et al. 2021."""
+    """Describe the learning rate and the dropout of a run with the recipe of Wu et al. 2021.
+
+    `place` says where dropout is applied.
+    """
     return f"rate {setting['learning_rate']:g}, dropout {setting['dropout_rate']:g} {place}"
 
 

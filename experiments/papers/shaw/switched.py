@@ -32,7 +32,10 @@ class Kind(NamedTuple):
 
 
 def find_kind(setting: Mapping[str, float]) -> Kind | None:
-    """Return the kind of positions of a setting, or None if no table contains this kind."""
+    """Return the kind of positions of a model with this setting of hyperparameters.
+
+    Return None if no table of the paper contains this kind.
+    """
     keys, values = int(setting["key_distance"]), int(setting["value_distance"])
     values = keys if values == SAME_AS_KEYS else values
     used = (keys >= 0, values >= 0, bool(setting["sinusoids"]))

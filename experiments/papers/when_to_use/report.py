@@ -53,15 +53,16 @@ def more_outcomes(results: Results) -> str:
 
 
 def order(results: Results, name: str) -> str:
-    """Return a number or text about the question: is another method best on longer reviews?
+    """Return a number or text about the order of methods on reviews of different lengths.
 
     Args:
       results: Stored results of all experiments.
       name: "methods" returns the number of methods and the lengths. "p" returns the p value of an
         F test: do differences between methods depend on the length? "swaps" lists the pairs of
         methods in which the first is better at one length, and the second is better at another
-        length, both with p < ALPHA; if the F test has p >= ALPHA, it is "none". "correlation"
-        returns the rank correlation of the methods at the shortest and at the longest length.
+        length, both with p < ALPHA. If the F test has p >= ALPHA, "swaps" returns "none".
+        "correlation" returns the rank correlation of the methods at the shortest and at the longest
+        length.
     """
     found = {cut: results.main_scores(f"imdb_{cut}", ENCODERS) for cut in CUTS}
     frames = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
@@ -402,7 +403,7 @@ def pruning(results: Results) -> str:
 
 
 def compare_pruning(results: Results, experiment: str) -> Outcomes:
-    """Compare each order of pruning with the random order by a t-test, with half of the heads."""
+    """Compare each order of pruning with the random order by a t-test, at half of the heads."""
     found = results.part(experiment, "heads", OURS, "pruning")
     if not found:
         return {}
@@ -438,8 +439,8 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
 def find_best(metric: str, frame: pd.DataFrame) -> list[str]:
     """Return the method with the best mean, then all methods that are not distinguishable from it.
 
-    A method is not distinguishable if a paired t-test over seeds has p >= ALPHA. Return [] if fewer
-    than two methods were run. `frame` has one row per seed and one column per method.
+    A method is distinguishable if a paired t-test over seeds has p < ALPHA. Return [] if fewer than
+    two methods were run. `frame` has one row per seed and one column per method.
     """
     if len(frame.columns) < 2:
         return []
