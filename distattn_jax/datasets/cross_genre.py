@@ -53,7 +53,11 @@ class CrossGenre(ClaimBuilder):
         return list(papers.values()), by_split, dict.fromkeys(SPLITS, range(len(papers)))
 
     def _read_pairs(self, claims: dict[str, str], papers: dict[str, int]) -> dict[str, list[int]]:
-        """Return a dict from the id of a claim to the indices of the papers that support it."""
+        """Return a dict from the id of a claim to the indices of the papers that support it.
+
+        `claims` is a dict from the id of a claim to its text, and `papers` a dict from the id of a
+        paper to its index.
+        """
         right: dict[str, list[int]] = {name: [] for name in claims}
         path = self.raw_files["pairs"]
         for line, row in read_rows(path, columns=("claim", "paper")):

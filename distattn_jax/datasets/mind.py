@@ -142,13 +142,13 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the items in train/news.tsv, in order of index. Title 0 is empty (padding)."""
+        """Titles of the news items in train/news.tsv. The first title is empty, for padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news items, in order of index. Title 0 is empty (padding)."""
+        """Titles of all news items. The first title is empty, for padding."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 

@@ -141,7 +141,7 @@ def _translate_batch(
 
 
 def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[str]:
-    """Return the text of every translation on a single line."""
+    """Return the text of every translation, without line breaks."""
     return [" ".join(text.split()) for text in decode(tokenizer, translations)]
 
 

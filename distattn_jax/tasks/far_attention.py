@@ -83,7 +83,7 @@ def measure_far_attention(
 def _far_share(
     task: LanguageModeling, params: Any, batch: Any, *, distance: int
 ) -> Float[Array, "M L N"]:
-    """Return the share of far keys in the attention of each model on one example.
+    """Return the share of the attention on far keys for every head of every model.
 
     The batch has one example without padding. A key is far if its distance is above `distance`.
     """

@@ -136,7 +136,7 @@ def resize(task: LanguageModeling, length: int) -> LanguageModeling:
 
 
 def _range_starts(length: int) -> tuple[int, ...]:
-    """Return the first position of every range of positions in an example."""
+    """Return the first position of each range of positions, e.g. (0, 64, 128) for length 200."""
     starts, start = [0], FIRST_EDGE
     while start < length:
         starts.append(start)
