@@ -36,11 +36,11 @@ class LanguageModelingData(DataConfig):
     )
 
     def count_used(self, split: str, available: int) -> int:
-        """Return the number of tokens at the start of a split that are used.
+        """Return how many tokens of a split are used. They are at the start of the split.
 
         Args:
           split: Name of the split.
-          available: Number of tokens of the split.
+          available: Number of tokens of the whole split.
         """
         limit = {"validation": self.validation_tokens, "test": self.test_tokens}.get(split, 0)
         return min(limit, available) if limit else available

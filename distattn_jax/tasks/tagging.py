@@ -214,8 +214,8 @@ def encode_words(
 ) -> dict[str, Ragged | Nested]:
     """Return a dict with the columns `words` and `spelling`.
 
-    The column `words` contains the token id of every word. The column `spelling` contains the bytes
-    of every word, each plus 1.
+    The column `words` contains the token id of every word. The column `spelling` contains the UTF-8
+    bytes of every word. 1 is added to each byte, because 0 is padding.
 
     Args:
       texts: Sentences. Words must be separated by single spaces.
@@ -238,7 +238,7 @@ def encode_words(
 def describe_words(
     config: TaggingData, tables: Mapping[str, Table], labels: Sequence[str]
 ) -> list[str]:
-    """Return messages about the words and tags of all splits, and about spellings that are cut."""
+    """Return messages about the words and tags of all splits, and about truncated spellings."""
     counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in tables.items())
     spans = parse_tags(labels)
     kind = "" if spans is None else f", which mark spans of {spans.types.max()} types"
