@@ -37,11 +37,10 @@ class SplitOptions(NamedTuple):
 
     Attributes:
       size: Number of sentences.
-      nearest: Largest distance, in words, from "service" to the nearest opinion word. The smallest
-        distance is 1.
-      farthest: Largest distance, in words, from "service" to any other opinion word.
-      margin: Largest number of neutral words that are added at the start of a sentence, and also at
-        the end.
+      nearest: Maximum distance of the nearest opinion from "service". The minimum is 1.
+      farthest: Maximum distance of the other opinions from "service".
+      margin: Maximum number of words before the first and after the last of the opinion words and
+        "service".
     """
 
     size: int
@@ -58,7 +57,7 @@ SPLITS = {
 
 
 def make_sentence(generator: random.Random, options: SplitOptions) -> tuple[str, str]:
-    """Draw a random sentence, and return its text and its label."""
+    """Draw a sentence and return its text and its label."""
     nearest = generator.randint(1, options.nearest)
     others = generator.sample(range(nearest + LEAD, options.farthest + 1), generator.randint(1, 3))
     label = generator.choice(LABELS)
