@@ -56,8 +56,8 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
     Args:
       ref: Float32 matrix in global memory: the rows that belong to the queries of the tile. The
         kernel must not write to this matrix.
-      before: Tile that contains the entries before the band (column <= 0).
-      after: Tile that contains the entries after the band (column >= `band.last`).
+      before: Tile from which the entries before the band (matrix column <= 0) are copied.
+      after: Tile from which the entries after the band (matrix column >= `band.last`) are copied.
     """
     if is_interpreted():
         rows, columns = band.indices(before.shape)
@@ -97,8 +97,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
     """Set all entries of a tile to 0, except for the entries on one side of the band.
 
     Args:
-      before: If True, keep the entries before the band (column <= 0). If False, keep the entries
-        after the band (column >= `band.last`).
+      before: If True, keep the entries before the band (matrix column <= 0). If False, keep the
+        entries after the band (matrix column >= `band.last`).
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)

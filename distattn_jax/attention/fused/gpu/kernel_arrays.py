@@ -31,11 +31,11 @@ class KernelArrays:
         self.operands, self.length_multiple = operands, length_multiple
 
     def mask_entries(self, score_map: ScoreMap, config: TileConfig) -> dict[str, Array]:
-        """Return {"mask": mask}, or an empty dict if the call has no mask of pairs.
+        """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask has one entry for each row and column of the score map. If the rows are keys, the
-        mask of the call is transposed. If the rows are moving rows, the mask is also padded: see
-        `KernelInputs.moving`.
+        The mask has one entry for each row and column of the score map: `Operands.mask` is
+        transposed if the rows are keys. In the kernel `position_gradient`, the mask is also padded:
+        see `KernelInputs.moving`.
         """
         if self.operands.mask is None:
             return {}

@@ -47,11 +47,12 @@ class Tile(NamedTuple):
       shape: Number of rows and number of columns.
       wait: Waits until a streamed matrix has been copied, and returns a reference to its slot.
       release: Frees the slot of a streamed matrix, so that a later tile can be copied to the slot.
-      load_vector: Loads a streamed vector. All vectors and entries have been copied before the tile
-        begins, except for `KernelBody.late_vectors`. Their slots are freed after the tile.
+      load_vector: Loads a streamed vector. All vectors of a tile, and the part of the mask for the
+        tile, have been copied before the tile begins, except for `KernelBody.late_vectors`. Their
+        slots are freed after the tile.
       load_row_vector: Loads a vector of `KernelInputs.moving`, with one number per row.
-      load_diagonals: Loads a vector with one number per diagonal, and returns a tile that contains
-        the number of the diagonal of each entry.
+      load_diagonals: Loads a vector with one number per diagonal, and expands it to a tile that is
+        constant along each diagonal.
       wait_diagonals: Waits for a matrix with one vector per diagonal, in a square tile of n rows.
         Returns two references: to the vectors of the diagonals 0 to n - 1, and to the vectors of
         the diagonals n to 2n - 1. Entry (row, column) of the tile is on diagonal row - column + n.
@@ -174,7 +175,7 @@ class KernelInputs(NamedTuple):
 def count_leading_rows(config: TileConfig) -> int:
     """Return the number of rows of zeros before row 0 in the arrays of `KernelInputs.moving`.
 
-    The rows of the first tile of a block of diagonals may begin before row 0. The rows of the last
-    warpgroup begin at row 0 or later, so that only the rows of the other warpgroups are added.
+    The first tile of a block of diagonals may begin before row 0. The rows of the last warpgroup in
+    this tile begin at row 0 or later. The rows of all other warpgroups may be before row 0.
     """
     return config.block_rows - config.rows

@@ -161,7 +161,7 @@ def multiply_transposed(
 def _multiply_onto(
     initial: tuple[jax.Array, ...], pairs: tuple[tuple[Any, Any], ...]
 ) -> tuple[jax.Array, ...]:
-    """Return tile + a bᵀ for each tile in `initial` and each pair (a, b) of matrices."""
+    """Return tile + a bᵀ for each pair (a, b) of matrices and its tile in `initial`."""
 
     def multiply(accumulators):
         for accumulator, (a, b) in zip(accumulators, pairs, strict=True):

@@ -1,11 +1,12 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
 There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with the 128 position vectors of the tile. From these products, `skew`
-selects the product of the query and the diagonal of each entry. The products of a query stay in the
-row of the query. If the score map is transposed, they stay in the column of the query.
+of all queries of a tile with the 128 position vectors of the tile. For each entry of the tile,
+`skew` then selects the product of the query of the entry and the position vector of its diagonal.
+The products of a query stay in the row of the query. If the score map is transposed, they stay in
+the column of the query.
 
-In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
+In the backward pass, `unskew` sorts the gradient dP of the products by diagonal:
 
     query gradient       dp_i = Σ_j dP_ij R[i - j]
     position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i

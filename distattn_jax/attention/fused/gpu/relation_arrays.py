@@ -96,7 +96,7 @@ class RelationArrays:
         }
 
     def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
-        """Combine the outputs of a kernel that depend on relations to one array.
+        """Combine the outputs of a kernel that depend on relations into one array.
 
         Return {"relation_weights": W} for the kernel `forward`, and {"relation_products": dP} for
         the kernel `query_gradient`: see `relations`. The dict is empty if the kernel has no outputs
@@ -150,7 +150,8 @@ class RelationArrays:
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
         """Return a mask that is True for each query and relation whose key is in a visited tile.
 
-        A kernel writes a number of the relations 1 to 2k - 1 when it visits the tile of the key.
+        For a query and a relation from 1 to 2k - 1, a kernel writes a number when it visits the
+        tile that contains the key. Without such a visit, the number is undefined.
         """
         query, key = self._indices()
         first, end = (
@@ -160,7 +161,7 @@ class RelationArrays:
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
     def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
-        """Return a mask that is True for each query and relation whose key dropout keeps."""
+        """Return a mask that is True for each query and relation whose weight dropout keeps."""
         query, key = self._indices()
         query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
         query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)

@@ -38,10 +38,10 @@ class RelationTile(NamedTuple):
         return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
-        """Return a tile that contains, for each entry, the number of its query and relation.
+        """Load array[i, r] for each entry of the tile, where i is its query and r its relation.
 
         Args:
-          name: Name of an array by relation, from which the numbers are loaded.
+          name: Name of the array, which has one number for each query and relation.
         """
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:

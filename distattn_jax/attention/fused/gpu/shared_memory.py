@@ -27,11 +27,11 @@ class SharedMemory(NamedTuple):
         warpgroup has two buffers, because the rows of the next block arrive early.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Ring buffers of the inputs that change with every tile: streamed columns, diagonals,
-        moving rows and arrays of entries. Axis 0 of a buffer is the slot. A slot contains the part
-        of the input that one tile needs.
+        moving rows and masks. Axis 0 of a buffer is the slot. A slot contains the part of the input
+        that one tile needs, or one of several such parts (see `count_reused_blocks`).
       full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
-        its own barriers. All other vectors and entries share the barriers `VECTORS`, so that a tile
-        waits for them only once.
+        its own barriers. All other vectors and the mask share the barriers `VECTORS`, so that a
+        tile waits for them only once.
       free: Barriers that complete when all warpgroups have released a slot. They have the same
         names as `full`.
       outputs: Buffers for the outputs of each warpgroup. An output may also overwrite the buffer of
@@ -96,7 +96,7 @@ class KernelTypes(NamedTuple):
 def collect_types(
     body: KernelBody, inputs: KernelInputs, output_types: dict[str, Any]
 ) -> KernelTypes:
-    """Return the types of the inputs and outputs of a kernel that pass through shared memory."""
+    """Return the types of the arrays that a kernel copies to or from shared memory."""
     outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
 
@@ -178,7 +178,7 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTyp
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
     """Return a dict from name to number of copies per tile, for arrays with barriers `VECTORS`.
 
-    These arrays are the vectors that are not late, and the arrays of entries.
+    These arrays are the mask and all vectors except for `KernelBody.late_vectors`.
     """
     columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
@@ -206,7 +206,7 @@ def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) 
 
 
 def count_bytes(memory: SharedMemory) -> int:
-    """Return the bytes of the buffers and barriers on a GPU."""
+    """Return the number of bytes that all buffers and barriers occupy on a GPU."""
     total = 0
     for buffer in jax.tree.leaves(memory._replace(operand_scratch=None)):
         is_barrier = isinstance(buffer, plgpu.Barrier)

@@ -33,15 +33,16 @@ THREADS = 128  # of a warpgroup
 
 
 def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
-    """Convert an array by diagonal to a tile.
+    """Convert an array with one row or column per diagonal to a tile.
 
-    Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. With `keeps_rows`,
-    the entry is array[row, d]. Otherwise, it is array[d, column].
+    `lower` and `upper` are the two halves of the array. Let d = row - column + 64 be the diagonal
+    of entry (row, column) of the tile. With `keeps_rows`, the entry is array[row, d]. Otherwise, it
+    is array[d, column].
 
     Args:
       scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
-      lower: Part of the array with the diagonals 0 to 63, shape (64, 64).
-      upper: Part of the array with the diagonals 64 to 127, shape (64, 64).
+      lower: Half of the array with the diagonals 0 to 63, shape (64, 64).
+      upper: Half of the array with the diagonals 64 to 127, shape (64, 64).
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
     """
     if is_interpreted():
@@ -80,10 +81,10 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
 
 
 def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
-    """Convert a tile to an array by diagonal. This is the inverse of `skew`.
+    """Convert a tile to an array with one row or column per diagonal: the inverse of `skew`.
 
-    Return two parts of the array: the diagonals 0 to 63, and the diagonals 64 to 127. Elements of
-    the array that correspond to no entry of the tile are 0.
+    Return the two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127. Elements
+    of the array that correspond to no entry of the tile are 0.
 
     Args:
       scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has

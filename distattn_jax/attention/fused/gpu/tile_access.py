@@ -30,7 +30,7 @@ class BlockNumbers(NamedTuple):
       bounds: First tile that the block visits, and its last tile plus 1.
       starts: First tile of each loop of the warpgroup: see `TileSchedule.loops`.
       end: Last tile of the last loop, plus 1.
-      scalars: Scalars of the example and the head.
+      scalars: Dict from name to a tuple of numbers of the example and the head.
     """
 
     bounds: tuple[jax.Array, jax.Array]
@@ -107,9 +107,9 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile, and a function that frees the slots of the tile's vectors and entries.
+    """Return a tile, and a function that frees the slots of the tile's vectors and mask.
 
-    Wait until the vectors and entries are in shared memory, except for `KernelBody.late_vectors`.
+    Wait until the vectors and the mask are in shared memory, except for `KernelBody.late_vectors`.
 
     Args:
       row: Index of the first row of the tile.

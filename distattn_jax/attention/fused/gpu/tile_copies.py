@@ -40,8 +40,8 @@ def copy_tiles(
     def copy_block(name, block):
         """Copy `config.rows` rows of a matrix of diagonals or moving rows to one slot.
 
-        `block` is the number of slots that were filled before, counted from the first tile. The
-        tiles must be in the order of their columns: see `count_reused_blocks`.
+        `block` is the number of earlier copies of this matrix. The tiles must be in the order of
+        their columns. See `count_reused_blocks`.
         """
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:

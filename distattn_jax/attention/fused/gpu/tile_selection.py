@@ -111,7 +111,7 @@ class Row(NamedTuple):
 
     Attributes:
       kernels: Names of the kernels that can use the configuration.
-      applies: Returns True if a call can use the configuration.
+      applies: Returns True if a call with the given `Facts` can use the configuration.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       reason: Advantage over the configurations of later rows, in words.
     """

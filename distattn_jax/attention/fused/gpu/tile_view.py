@@ -84,8 +84,8 @@ def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
     Padded queries count as visible: the forward kernel sets their outputs to 0, and their logsumexp
     makes their weights 0 in all other kernels. If the rows are keys, padded keys and keys that the
-    key mask hides also count as visible, because the kernels set the outputs of these keys to 0.
-    Only in a kernel with moving rows (see `ScoreMap.has_moving_rows`), such keys are not visible.
+    key mask hides also count as visible, because the kernels set the outputs of these keys to 0. In
+    the kernel `position_gradient`, which has no output per key, such keys are not visible.
     """
     conditions = []
     if context.score_map.has_moving_rows:

@@ -35,8 +35,8 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     Inputs: `query` for the rows of the score map, `key` and `value` for the columns. If tiles are
-    skipped, there are two more inputs: `value_sum`, the sum of the values of the skipped keys, and
-    `key_count`, the number of skipped keys.
+    skipped, `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
+    `skipped_sums["key_count"]` is the number of these keys.
 
     Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
     logsumexp of the scores of each query. A scoring with relation weights has three more outputs.
