@@ -30,7 +30,7 @@ Arrays = dict[str, Array]  # by name
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel, before a chip arranges the arrays in memory.
+    """Inputs, schedule and output types of one kernel, in a layout that all types of chips share.
 
     Matrices have the shape (B, L, N, W), and vectors have the shape (B, N, L), where L is the
     number of queries or keys. The length L of a vector may be padded.
@@ -99,9 +99,10 @@ class KernelCalls(abc.ABC):
 
     @abc.abstractmethod
     def delta_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs from which `query_gradient` gets D: see `BackwardOperands`.
+        """Return the inputs from which the kernel `query_gradient` gets D: see `BackwardOperands`.
 
-        If `negative_delta` is not among them, the kernel returns `negative_delta`.
+        Either the dict contains `negative_delta`, which is -D, or the kernel computes -D and
+        returns it as the output `negative_delta`.
         """
 
     @abc.abstractmethod
@@ -320,7 +321,10 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel that belong to queries, if queries are columns."""
+        """Return the inputs of a gradient kernel that belong to queries.
+
+        This function is for `key_gradient` and `position_gradient`, whose columns are queries.
+        """
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
 
@@ -349,7 +353,7 @@ class KernelCalls(abc.ABC):
     def _combine_coefficient_gradients(
         self, parts: list[Float[Array, "B N T"]]
     ) -> Float[Array, "B N C"]:
-        """Return the gradients of all coefficients.
+        """Return the gradient of `Operands.coefficients`.
 
         Args:
           parts: Contribution of each query to the gradients, in the order of
@@ -375,7 +379,10 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
-    """Return a dict from name to a few numbers for each example and head, shape (B, N, count)."""
+    """Return the lengths, coefficients and dropout numbers of each example and head.
+
+    The result is a dict from name to array, shape (B, N, count).
+    """
     batch, _, heads, _ = operands.query.shape
     lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
     scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
@@ -388,7 +395,10 @@ def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
 
 
 def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
-    """Return the key mask and the segments: one dict for the rows, and one for the columns."""
+    """Return the key mask and the segments in two dicts from name to array.
+
+    The first dict has the arrays of the rows of the score map, the second those of the columns.
+    """
     rows: Arrays = {}
     columns: Arrays = {}
     if operands.key_mask is not None:

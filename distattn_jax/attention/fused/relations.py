@@ -43,9 +43,10 @@ BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in 
 
 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
-    """Return the sides on which visible keys can have an end relation.
+    """Return the end relations, 0 and 2k, that visible keys can have.
 
-    The result contains BEFORE for relation 0 and, without a causal mask, AFTER for relation 2k.
+    The result contains BEFORE, which stands for relation 0. Without a causal mask, it also contains
+    AFTER, which stands for relation 2k.
     """
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
 
@@ -60,7 +61,7 @@ def unsupported_distance_reason(clip_distance: int) -> str | None:
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
     """Extend a table to 2 clip_distance + 1 relations, without a change of the attention.
 
-    The vectors of the first and the last relation are repeated.
+    The vectors of the first and the last relation are repeated for the new relations.
     """
     padding = clip_distance - table.shape[1] // 2
     first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding

@@ -102,10 +102,11 @@ class VisibleColumns(NamedTuple):
     """Columns that each block of rows sees.
 
     Attributes:
-      position: Column with the same position as the first row of the block.
+      position: Column whose position is that of the first row of the block. It may be outside of
+        the score map.
       columns: Columns that the rows see.
-      starts_masked: True if the first visited tiles may contain masked entries.
-      ends_masked: True if the last visited tiles may contain masked entries.
+      starts_masked: True if the first visited tiles of a block may contain masked entries.
+      ends_masked: True if the last visited tiles of a block may contain masked entries.
     """
 
     position: Int[Array, "B 1 blocks"]
@@ -358,14 +359,17 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if there are tiles of zero scores that the kernel cannot replace by sums."""
+        """Return True if a kernel must visit the tiles whose scores are treated as 0.
+
+        A kernel skips these tiles if it can add precomputed sums instead: see `skipped_tiles`.
+        """
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         return self.operands.is_zero_beyond_radius is not None and not has_sums
 
     def _may_visit_different_tiles(self) -> bool:
-        """Return True if the parts of a block may visit different tiles.
+        """Return True if the parts of a block may visit different tiles: see `TileSizes.parts`.
 
-        The tiles must be visited in the order of their columns.
+        This requires that the tiles are visited in the order of their columns.
         """
         window, operands = self.plan.window, self.operands
         differs = operands.radius is not None or window != Window()

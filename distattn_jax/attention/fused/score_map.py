@@ -153,7 +153,7 @@ class TileView(NamedTuple):
 
 
 def read_coefficients(scalars: Scalars) -> Coefficients | None:
-    """Return the coefficients of the head, or None for the dot product."""
+    """Return the coefficients of the distance function of the head, or None if it has none."""
     numbers = scalars.get("coefficients")
     return None if numbers is None else Coefficients(*numbers)
 
@@ -169,5 +169,5 @@ def read_dropout_scale(scalars: Scalars) -> Any:
 
 
 def compute_gradient_multiplier(score_map: ScoreMap, scalars: Scalars) -> Any:
-    """Return the factor by which a kernel multiplies the gradients after the last tile."""
+    """Return the factor by which a kernel multiplies its summed gradients after the last tile."""
     return score_map.scoring.gradient_multiplier(read_coefficients(scalars))

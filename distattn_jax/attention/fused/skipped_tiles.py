@@ -47,7 +47,7 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
 
 
 class SkippedTiles(NamedTuple):
-    """Tiles that the blocks of a kernel skip.
+    """Sums over the tiles that the blocks of a kernel skip: see the top of this module.
 
     Each method `sums_for_...` returns a dict of sums of shape (B, N, blocks, W), which the kernel
     adds. The dict is empty if there are no sums.

@@ -38,7 +38,9 @@ BITS = 9  # of a shift
 
 
 def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
-    """Return shift_i for each of 128 columns i, shape (1, 128): see the top of this module.
+    """Return the number of rows by which each of 128 columns moves down, shape (1, 128).
+
+    This is shift_i for column i: see the top of this module.
 
     Args:
       offset: Position of query 0 minus the position of key 0.
@@ -49,6 +51,8 @@ def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
 
 def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array | int) -> jax.Array:
     """Return the index in the band, from 0 to 5, of a square of 128 keys and 128 queries.
+
+    The top of this module describes bands and their squares.
 
     Args:
       query: Index of the first query of the square, a multiple of 128.
@@ -70,8 +74,11 @@ def band_relations(shifts: jax.Array) -> jax.Array:
 def expand_band(array: jax.Array, shifts: jax.Array, clip_distance: int) -> jax.Array:
     """Convert an array with one row per relation to the squares 1 to 4 of a band: shape (512, 128).
 
+    The top of this module describes bands and their squares.
+
     Args:
       array: Array with one row per relation, at least 2k + 1 rows, and one column per query.
+      shifts: Result of `compute_shifts`.
     """
     last = 2 * clip_distance
     relation = band_relations(shifts)
@@ -88,7 +95,8 @@ def collapse_band(
     The number of rows is 2k + 1, rounded up to a multiple of 8. The additional rows are 0.
 
     Args:
-      squares: Squares 1 to 4 of a band, shape (512, 128).
+      squares: Squares 1 to 4 of a band, shape (512, 128): see the top of this module.
+      shifts: Result of `compute_shifts`.
       ends: Sums over the entries outside of these squares, one number per query: first the sums of
         relation 0, then the sums of relation 2k. Each has shape (1, 128).
     """

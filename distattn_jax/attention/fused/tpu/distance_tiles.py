@@ -37,7 +37,7 @@ def keep_distances(
     *,
     needs_distances: bool,
 ) -> KernelBody:
-    """Change a kernel body so that it stores f in VMEM before each tile that needs f.
+    """Return a copy of a kernel body that stores f in VMEM before each tile that needs f.
 
     Far tiles, and tiles whose scores are treated as 0, do not need f. If f is cheap to evaluate and
     there are more diagonals of tiles than slots, return `body` unchanged.

@@ -19,7 +19,15 @@ from distattn_jax.attention.fused.tpu.tile_configs import TileConfig
 
 
 class KernelArrays:
-    """Conversion of the arrays of one attention call to the layout of the TPU kernels, and back."""
+    """Conversion of the arrays of one attention call to the layout of the TPU kernels, and back.
+
+    Attributes:
+      operands: Arrays of the call.
+      queries: Number of queries.
+      keys: Number of keys.
+      padded_queries: Number of queries, rounded up to a multiple of the tile size.
+      padded_keys: Number of keys, rounded up to a multiple of the tile size.
+    """
 
     def __init__(self, operands: Operands, config: TileConfig):
         self.operands = operands

@@ -28,7 +28,10 @@ LANES_BITS = LANES.bit_length() - 1
 
 
 def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return p_i · R[j - i] for each entry of a tile, where i is its query and j is its key."""
+    """Return the product of position query i and position vector j - i for each entry of a tile.
+
+    i is the query and j is the key of the entry.
+    """
     load = tile.load if context.score_map.is_transposed else context.load
     query, positions = load("position_query"), tile.load("positions")
     columns = []
@@ -42,11 +45,11 @@ def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
 def add_gradients(
     context: BlockContext, tile: Tile, product_gradient: jax.Array, origin: int
 ) -> None:
-    """Add the contribution of a tile to the gradients dp and dR.
+    """Add the contribution of a tile to the gradients dp of the position queries and dR of R.
 
-    The buffer `position_query` contains dp. The output `positions` contains dR: the rows g W to
-    (g + 1) W - 1 belong to the diagonals 128 g to 128 g + 127, with one column per diagonal. W is
-    the width of a position vector.
+    R are the position vectors. The buffer `position_query` contains dp. The output `positions`
+    contains dR: the rows g W to (g + 1) W - 1 belong to the diagonals 128 g to 128 g + 127, with
+    one column per diagonal. W is the width of a position vector.
 
     Args:
       product_gradient: Gradient dP of the products of the tile.

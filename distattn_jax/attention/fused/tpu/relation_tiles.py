@@ -37,7 +37,7 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Change a kernel body so that it converts inputs with one row per relation to bands.
+    """Return a copy of a kernel body that also converts inputs with one row per relation to bands.
 
     See `bands`. `read_relations` reads these bands.
 
@@ -185,7 +185,8 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
     The dict is empty if the scoring has no relation products.
 
     Args:
-      queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
+      queries: Number of columns of the gradient: the number of queries in a block, or 128 for a
+        bias that all queries share.
     """
     if not score_map.scoring.has_relation_products:
         return {}
@@ -273,7 +274,10 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index in the band of all squares of a far tile: the first or the last index."""
+    """Return the index in the band of the squares of a far tile.
+
+    The index is 0 if the tile has relation 0, and 5 if the tile has relation 2k.
+    """
     return 0 if tile.kind.side == BEFORE else LAST
 
 

@@ -52,7 +52,8 @@ class Scratch(NamedTuple):
       arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
       body: Buffers of the kernel body.
       kept: Buffers of the kernel body that keep their contents from block to block.
-      sums: Float32 buffers for summed outputs of 16 bits. Other outputs are summed in place.
+      sums: Float32 buffers for the sums of `KernelBody.summed_outputs` whose dtype has 16 bits.
+        Float32 outputs are summed in place.
     """
 
     slots: dict[str, Any]
