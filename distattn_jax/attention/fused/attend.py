@@ -74,7 +74,7 @@ class Settings(NamedTuple):
 
 
 def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> Outputs:
-    """Compute attention with the kernels for one type of chip."""
+    """Compute attention on one device, with the kernels for one type of chip."""
     plan, operands = prepare(settings, inputs)
     values, received, logsumexp = derivative.fused_attention(make_kernels, plan, operands)
     queries, (keys, _, value_width) = inputs.query.shape[1], inputs.value.shape[1:]

@@ -32,9 +32,9 @@ def is_interpreted() -> bool:
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a function that makes interpreted kernels inside the context `interpreted`.
+    """Return `make_kernels`, or a version of it that makes interpreted kernels.
 
-    Outside of the context, return `make_kernels`.
+    The second case applies inside the context `interpreted`.
 
     Args:
       make_kernels: Function that makes compiled kernels.

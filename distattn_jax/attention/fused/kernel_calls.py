@@ -125,7 +125,7 @@ class KernelCalls(abc.ABC):
         return self.operands.key.shape[-1]
 
     def bind(self) -> Kernels:
-        """Return the methods as `Kernels`, the interface of all chips."""
+        """Return a `Kernels` whose fields are the methods of this object."""
         return Kernels(
             forward=self.forward,
             query_gradient=self.query_gradient,
@@ -164,9 +164,9 @@ class KernelCalls(abc.ABC):
         return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Return all outputs of the kernel `query_gradient`, and -D.
+        """Return the gradients that the kernel `query_gradient` computes, and -D.
 
-        -D is `BackwardOperands.negative_delta`.
+        -D is `BackwardOperands.negative_delta`, which the other gradient kernels need.
         """
         query = self.operands.query
         names = self.plan.scoring.gradient_names
@@ -280,7 +280,7 @@ class KernelCalls(abc.ABC):
         relation_cotangent: Float[Array, "B T N R"] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return the call of a kernel, with the masks, tables and relations that the kernel needs.
+        """Return the `KernelCall` of a kernel, and add the masks and tables that the kernel needs.
 
         Most arguments are fields of `KernelCall`.
 

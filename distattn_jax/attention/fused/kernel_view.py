@@ -122,7 +122,7 @@ class KernelView(abc.ABC):
     def may_lose_digits(self, variant: Any) -> bool:
         """Return True if scores may be so large that the kernels lose too many digits.
 
-        The kernels then run only if the call names them.
+        The kernels are then never chosen by default: the caller must request them by name.
         """
         return False
 

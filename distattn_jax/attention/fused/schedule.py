@@ -50,7 +50,7 @@ class TileSizes(NamedTuple):
       block_rows: Number of rows (queries, keys or diagonals) in a block.
       columns: Number of columns in a tile.
       parts: Number of parts into which the rows of a block are divided. Each part can visit
-        different tiles.
+        different tiles. On a GPU, a part is the rows of one warpgroup.
     """
 
     block_rows: int
@@ -242,9 +242,11 @@ def schedule_diagonal_blocks(
     """Return the tiles that each block of diagonals visits.
 
     The rows of the tiles are keys, and the columns are queries. The first visited tile may begin
-    before key 0. All sizes are multiples of `tile_size`. The inputs have no radius.
+    before key 0. All sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
 
     Args:
+      blocks: Number of blocks of diagonals.
+      block_rows: Number of diagonals in a block.
       tile_size: Number of keys and number of queries in a tile.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
@@ -351,6 +353,7 @@ class CallSchedules:
         """Return the tiles that each block of diagonals visits.
 
         Args:
+          length: Number of diagonals of the score map.
           origin: Index of the diagonal of query 0 and key 0.
         """
         blocks = length // sizes.block_rows

@@ -23,6 +23,9 @@ Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `coll
 class ScoreMap(NamedTuple):
     """Scoring, masking and orientation of the score map that a kernel computes.
 
+    The score map of a head is the matrix of the scores of all queries and keys. Kernels compute it
+    tile by tile, and never store the whole matrix.
+
     Attributes:
       scoring: Function from products q · k to scores.
       window: Largest number of positions by which a visible key may be before and after a query.
@@ -89,7 +92,7 @@ class TileView(NamedTuple):
       positions: Distances |i - j| of the entries, or a function that reads the numbers of the
         entries from a table. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
-      coefficients: Coefficients of the distance function of the head, or None for the dot product.
+      coefficients: Coefficients of the distance function of the head, or None if it has none.
     """
 
     scoring: Any

@@ -243,7 +243,10 @@ def divide_by_distance(
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
 ) -> tuple[list[TileRun], TileRun, list[TileRun]]:
-    """Divide the tiles by distance: far runs, then the run of near tiles, then far runs.
+    """Divide the tiles of each block into far tiles, near tiles, and far tiles again.
+
+    Return the runs of the far tiles before the diagonal, the run of the near tiles, and the runs of
+    the far tiles after the diagonal.
 
     Args:
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal.

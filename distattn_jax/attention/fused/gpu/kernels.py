@@ -167,9 +167,9 @@ class _HopperKernels(KernelCalls):
     ) -> Float[Array, "B N _"]:
         """Set all numbers of a padded vector after the first `written` numbers to `number`.
 
-        A kernel writes as many numbers of its output vectors as its blocks have rows. The kernels
-        whose columns are queries read such a vector in whole tiles. If none of them reads beyond
-        the written numbers, return the vector unchanged.
+        The blocks of a kernel write the first `written` numbers of its output vectors. Kernels
+        whose columns are queries read these vectors in whole tiles, and may read more numbers. If
+        no kernel reads more numbers, return the vector unchanged.
         """
         queries = self.operands.query.shape[1]
         if all(queries + -queries % config.columns <= written for config in self.configs):
