@@ -208,7 +208,7 @@ def backward_block(
       plan: Static options of the call.
       operands: Arrays of the call, or of one block of its keys.
       backward: Cotangents, and the outputs of the forward pass over all keys, even if `operands`
-        holds only one block of them. `from_natural_logsumexp` converts a natural logsumexp.
+        holds only one block of the keys. `from_natural_logsumexp` converts a natural logsumexp.
 
     Returns:
       `Operands` with the gradients of the differentiable operands. All other fields are None.

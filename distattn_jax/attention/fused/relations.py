@@ -97,9 +97,10 @@ def _broadcast_bias(operands: Operands, bias: Float[Array, "#N R"]) -> Float[Arr
 def multiply_relations(
     query: Float[Array, "B T N H"], table: Float[Array, "#N R H"]
 ) -> Float[Array, "B T N R"]:
-    """Return q_i · A^K_r for each query i and relation r, in float32.
+    """Return the product of each query and each vector of the table of keys, in float32.
 
-    The table is rounded to the dtype of the query.
+    This is q_i · A^K_r for query i and relation r: see the top of this module. The table is rounded
+    to the dtype of the query.
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(
@@ -113,7 +114,9 @@ def multiply_relations(
 def sum_relation_values(
     weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"], dtype: Any
 ) -> Float[Array, "B T N E"]:
-    """Return Σ_r W[i, r] A^V_r for each query i, in float32.
+    """Return the sum of the vectors of the table of values, times the relation weights, in float32.
+
+    This is Σ_r W[i, r] A^V_r for query i: see the top of this module.
 
     Args:
       dtype: Dtype of the queries of the call, which determines the precision.

@@ -354,7 +354,7 @@ class CallSchedules:
 
         Args:
           length: Number of diagonals of the score map.
-          origin: Index of the diagonal of query 0 and key 0.
+          origin: Index of the diagonal of query 0 and key 0: see `schedule_diagonal_blocks`.
         """
         blocks = length // sizes.block_rows
         return self._broadcast(

@@ -142,8 +142,8 @@ class Scoring:
 
         Args:
           products: Products q · k.
-          positions: Distances or numbers of tables, from `read_positions`. None in a far tile, and
-            if the scoring reads no positions.
+          positions: Result of `read_positions`: the distances of the tile, a function that reads
+            tables, or None if the scores of the tile do not depend on positions.
           coefficients: Coefficients of the head, or None if there are none.
           for_gradient: If True, keep f for the gradient of the scores.
         """

@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     @property
     def mirrored(self) -> "Window":
-        """Window of the queries that see a key, relative to the position of the key."""
+        """Window with `left` and `right` exchanged: it contains the queries that see a key."""
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:

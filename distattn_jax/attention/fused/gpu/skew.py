@@ -302,7 +302,7 @@ class _UnskewedColumns:
 
 
 def _load_base(thread: _Thread) -> ir.Value:
-    """Return the index in the buffer of `unskew` of the first entry that a thread loads."""
+    """Return the index of the first entry that a thread loads from the buffer of `unskew`."""
     return _add(_times(thread.row, 8), thread.lane_column)
 
 

@@ -82,5 +82,8 @@ def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows by which each column moves: 128 - i for column i."""
+    """Return the number of rows by which the products of each query move, shape (1, 128).
+
+    Column i moves by 128 - i rows: see the top of this module.
+    """
     return LANES - lane_indices((1, LANES))

@@ -194,7 +194,10 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
 
 
 def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -> None:
-    """Add the gradient of the scores of a tile to the gradient of the relation products."""
+    """Add the gradient of the scores of a tile to the buffer of the relation products' gradient.
+
+    The buffer is a band: `finish_gradient` sums its entries by relation.
+    """
     if not context.score_map.scoring.has_relation_products:
         return
     band = context.scratch[GRADIENT]
