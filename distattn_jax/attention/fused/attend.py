@@ -22,7 +22,7 @@ MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
 
 
 class Inputs(NamedTuple):
-    """Arrays of a call, or of one device's share of a call.
+    """Arrays of an attention call, or the part of these arrays that one device has.
 
     Attributes:
       query: Queries.
@@ -56,7 +56,7 @@ class Inputs(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Settings of a call that are fixed when the program is traced.
+    """Static settings of an attention call: they are fixed when the program is traced.
 
     Attributes:
       scale: Factor of the products of queries and keys.
@@ -74,7 +74,7 @@ class Settings(NamedTuple):
 
 
 def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> Outputs:
-    """Compute attention with the kernels for one type of chip."""
+    """Compute attention on one device, with the kernels for one type of chip."""
     plan, operands = prepare(settings, inputs)
     values, received, logsumexp = derivative.fused_attention(make_kernels, plan, operands)
     queries, (keys, _, value_width) = inputs.query.shape[1], inputs.value.shape[1:]
@@ -120,7 +120,7 @@ def _make_operands(
         return jnp.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, padding)))
 
     def pad(x: Array | None) -> Any:
-        """Pad the length and the width of each head with zeros."""
+        """Pad (B, L, N, W) with zeros to a length L and a width W that the kernels support."""
         if x is None:
             return None
         padded = jnp.pad(x, ((0, 0), (0, -x.shape[1] % LENGTH_MULTIPLE), (0, 0), (0, 0)))
@@ -152,10 +152,10 @@ def _make_operands(
 
 
 def _make_masks(inputs: Inputs, padded_lengths: tuple[int, int]) -> dict[str, Array]:
-    """Return a dict with the padded mask of a call, or an empty dict if the call has no mask.
+    """Return {name: padded mask}, or an empty dict if the call has no mask.
 
-    The name of the mask is "key_mask" if all queries share the mask, "query_mask" if all keys share
-    the mask, and otherwise "mask". A key mask also hides the keys beyond `key_lengths`.
+    The name is "key_mask" if all queries share the mask, "query_mask" if all keys share the mask,
+    and otherwise "mask". A key mask also hides the keys beyond `key_lengths`.
     """
     mask = inputs.mask
     if mask is None:

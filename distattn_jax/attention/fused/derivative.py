@@ -116,7 +116,10 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
 def _attend(
     make_kernels: KernelFactory, plan: Plan, operands: Operands
 ) -> tuple[Outputs, Array | None]:
-    """Return the outputs, and the relation weights or None."""
+    """Compute attention. Return the outputs, and the relation weights or None.
+
+    `operands` is a result of `complete_operands`.
+    """
     return _forward(make_kernels, plan, operands)[0]
 
 
@@ -156,7 +159,12 @@ def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of the operands, as `backward_block` does."""
+    """Return the gradients of the operands of `_attend`: the result of `backward_block`.
+
+    Args:
+      residuals: Operands and `BlockOutputs` of the forward pass.
+      cotangents: Cotangents of the results of `_attend`.
+    """
     operands, block = residuals
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     other_deltas = []  # parts of D besides dO · O
@@ -200,7 +208,7 @@ def backward_block(
       plan: Static options of the call.
       operands: Arrays of the call, or of one block of its keys.
       backward: Cotangents, and the outputs of the forward pass over all keys, even if `operands`
-        holds only one block of them. `from_natural_logsumexp` converts a natural logsumexp.
+        holds only one block of the keys. `from_natural_logsumexp` converts a natural logsumexp.
 
     Returns:
       `Operands` with the gradients of the differentiable operands. All other fields are None.
@@ -227,7 +235,10 @@ def _empty_masked_queries(
     logsumexp: Logsumexp,
     weights: Float[Array, "B T N R"] | None,
 ) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None]:
-    """Replace the outputs of masked queries by the outputs of a query without a visible key."""
+    """Replace the outputs of masked queries by the outputs of a query without a visible key.
+
+    These outputs are values of 0, the logsumexp `EMPTY_LOGSUMEXP` and relation weights of 0.
+    """
     is_visible = jnp.swapaxes(query_mask, 1, 2)[..., None]
     values = jnp.where(is_visible, values, 0)
     weights = None if weights is None else jnp.where(is_visible, weights, 0)

@@ -45,8 +45,8 @@ class Distances(NamedTuple):
 
     Attributes:
       entries: Returns all distances. It is a function, so that unused distances are not computed.
-      share_diagonals: Returns its argument, a tile that is constant along each diagonal. On a GPU,
-        the kernel then computes about half of the entries of the tile, and copies the other half.
+      share_diagonals: Returns a tile unchanged. The tile must be constant along each diagonal. On a
+        GPU, the kernel then computes about half of its entries, and copies the other half.
       reciprocal: Returns 1 / x.
       stored: Returns f of all entries, from a table or from an earlier computation. If None, f must
         be computed from the distances.

@@ -32,17 +32,19 @@ def is_interpreted() -> bool:
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Inside the context `interpreted`, return a factory of interpreted kernels.
+    """Return `make_kernels`, or a version of it that makes interpreted kernels.
+
+    The second case applies inside the context `interpreted`.
 
     Args:
-      make_kernels: Factory of compiled kernels. It is returned unchanged outside of the context.
+      make_kernels: Function that makes compiled kernels.
     """
     return _interpret(make_kernels) if is_interpreted() else make_kernels
 
 
 @functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a factory of the same kernels, which always run in an interpreter."""
+    """Return a function that makes the same kernels, which always run in an interpreter."""
 
     def interpret_kernel(kernel: Any) -> Any:
         if not callable(kernel):

@@ -30,7 +30,7 @@ Arrays = dict[str, Array]  # by name
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel, before a chip arranges the arrays in memory.
+    """Inputs, schedule and output types of one kernel, in a layout that all types of chips share.
 
     Matrices have the shape (B, L, N, W), and vectors have the shape (B, N, L), where L is the
     number of queries or keys. The length L of a vector may be padded.
@@ -99,9 +99,10 @@ class KernelCalls(abc.ABC):
 
     @abc.abstractmethod
     def delta_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs from which `query_gradient` gets D: see `BackwardOperands`.
+        """Return the inputs from which the kernel `query_gradient` gets D: see `BackwardOperands`.
 
-        If `negative_delta` is not among them, the kernel returns `negative_delta`.
+        Either the dict contains `negative_delta`, which is -D, or the kernel computes -D and
+        returns it as the output `negative_delta`.
         """
 
     @abc.abstractmethod
@@ -124,7 +125,7 @@ class KernelCalls(abc.ABC):
         return self.operands.key.shape[-1]
 
     def bind(self) -> Kernels:
-        """Return the methods as `Kernels`, the interface of all chips."""
+        """Return a `Kernels` whose fields are the methods of this object."""
         return Kernels(
             forward=self.forward,
             query_gradient=self.query_gradient,
@@ -163,9 +164,9 @@ class KernelCalls(abc.ABC):
         return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Return all outputs of the kernel `query_gradient`, and -D.
+        """Return the gradients that the kernel `query_gradient` computes, and -D.
 
-        -D is `BackwardOperands.negative_delta`.
+        -D is `BackwardOperands.negative_delta`, which the other gradient kernels need.
         """
         query = self.operands.query
         names = self.plan.scoring.gradient_names
@@ -279,7 +280,7 @@ class KernelCalls(abc.ABC):
         relation_cotangent: Float[Array, "B T N R"] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return the call of a kernel, with the masks, tables and relations that the kernel needs.
+        """Return the `KernelCall` of a kernel, and add the masks and tables that the kernel needs.
 
         Most arguments are fields of `KernelCall`.
 
@@ -320,7 +321,10 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel that belong to queries, if queries are columns."""
+        """Return the inputs of a gradient kernel that belong to queries.
+
+        This function is for `key_gradient` and `position_gradient`, whose columns are queries.
+        """
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
 
@@ -349,7 +353,7 @@ class KernelCalls(abc.ABC):
     def _combine_coefficient_gradients(
         self, parts: list[Float[Array, "B N T"]]
     ) -> Float[Array, "B N C"]:
-        """Return the gradients of all coefficients.
+        """Return the gradient of `Operands.coefficients`.
 
         Args:
           parts: Contribution of each query to the gradients, in the order of
@@ -375,7 +379,10 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
-    """Return a dict from name to a few numbers for each example and head, shape (B, N, count)."""
+    """Return the lengths, coefficients and dropout numbers of each example and head.
+
+    The result is a dict from name to array, shape (B, N, count).
+    """
     batch, _, heads, _ = operands.query.shape
     lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
     scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
@@ -388,7 +395,10 @@ def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
 
 
 def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
-    """Return the key mask and the segments: one dict for the rows, and one for the columns."""
+    """Return the key mask and the segments in two dicts from name to array.
+
+    The first dict has the arrays of the rows of the score map, the second those of the columns.
+    """
     rows: Arrays = {}
     columns: Arrays = {}
     if operands.key_mask is not None:

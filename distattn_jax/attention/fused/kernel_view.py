@@ -47,12 +47,16 @@ class Block(NamedTuple):
 
     @property
     def relative_positions(self) -> Int[Array, " D"]:
-        """All integers from -S to T, for padded lengths. Add `offset` for the positions i - j."""
+        """Integers from -S to T, where S and T are the padded numbers of keys and queries.
+
+        Query i and key j have the relative position i - j + `offset`. The integers do not include
+        `offset`, because it may be different for each example.
+        """
         queries, keys = self.padded_lengths
         return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
 
     def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "B N C"]:
-        """Stack C numbers of each head, and broadcast them to all examples and heads.
+        """Stack C arrays with one number per head, and broadcast the result to (B, N, C).
 
         The numbers are stacked before they are broadcast. The gradient then needs one sum over the
         examples, instead of C sums.
@@ -118,7 +122,7 @@ class KernelView(abc.ABC):
     def may_lose_digits(self, variant: Any) -> bool:
         """Return True if scores may be so large that the kernels lose too many digits.
 
-        The kernels then run only if the call names them.
+        The kernels are then never chosen by default: the caller must request them by name.
         """
         return False
 
@@ -129,8 +133,8 @@ KERNEL_VIEWS: dict[type[Variant], KernelView] = {}
 def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[KernelView]]:
     """Return a class decorator that registers a `KernelView` for a type of variant.
 
-    It replaces an earlier view of this type. A view serves one exact type: a subclass of the
-    variant may have other scores, and needs its own view.
+    A later registration for the same type replaces the earlier one. A view is used for one exact
+    type: a subclass of the variant may have other scores, and needs its own view.
     """
 
     def add(view: type[KernelView]) -> type[KernelView]:
@@ -141,5 +145,8 @@ def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[Kernel
 
 
 def broadcast_heads(variant: Any, heads: int) -> Any:
-    """Return a variant in which each array that heads share is repeated for each head."""
+    """Return a copy of a variant whose arrays have one entry per head on axis 0.
+
+    An array that all heads share, with axis 0 of size 1, is repeated for each head.
+    """
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (heads, *leaf.shape[1:])), variant)

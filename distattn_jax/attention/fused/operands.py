@@ -45,8 +45,9 @@ class Operands(NamedTuple):
       query_segments: Segment of each query. A key is visible only to queries of its own segment.
         None means one segment.
       key_segments: Segment of each key. None means one segment.
-      dropout_words: Hash words of the queries and of the keys, and the threshold below which an
-        entry is dropped. None disables dropout.
+      dropout_words: Three numbers for each head: the seeds with which the indices of queries and of
+        keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
+        threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
       tables: Tables of `TableScoring`: the function f of the relative position, followed by its
         derivative with respect to each of the C parameters. Number x of a table belongs to the

@@ -19,7 +19,7 @@ MAX_PARAMETERS = 4  # per head: the kernels read and sum one more table for each
 
 
 def count_parameters(variant: Any) -> int:
-    """Return the number of parameters of one head."""
+    """Return the number of parameters that the arrays of a variant have for each head."""
     return sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(variant))
 
 
@@ -39,11 +39,13 @@ def make_tables(
 ) -> tuple[Float[Array, "B N C"], tuple[Float[Array, "B N D"], ...]]:
     """Return the parameters of each head, and the tables of f and of its derivatives.
 
-    Number x of a table belongs to i - j = x - S, for x from 0 to T + S, with the padded numbers of
-    queries and keys. Only the parameters are differentiable: the tables are constants.
+    Number x of a table belongs to the queries i and keys j with i - j = x - S, for x from 0 to
+    T + S, where T and S are the padded numbers of queries and keys. Only the parameters are
+    differentiable: the tables are constants.
 
     Args:
-      evaluate: Returns f for a variant of one head and a map of relative positions.
+      evaluate: Returns f at an array of relative positions, given a variant with the parameters of
+        one head.
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
       factor: Factor of all tables.

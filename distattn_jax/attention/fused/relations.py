@@ -43,9 +43,10 @@ BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in 
 
 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
-    """Return the sides on which visible keys can have an end relation.
+    """Return the end relations, 0 and 2k, that visible keys can have.
 
-    The result contains BEFORE for relation 0 and, without a causal mask, AFTER for relation 2k.
+    The result contains BEFORE, which stands for relation 0. Without a causal mask, it also contains
+    AFTER, which stands for relation 2k.
     """
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
 
@@ -60,7 +61,7 @@ def unsupported_distance_reason(clip_distance: int) -> str | None:
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
     """Extend a table to 2 clip_distance + 1 relations, without a change of the attention.
 
-    The vectors of the first and the last relation are repeated.
+    The vectors of the first and the last relation are repeated for the new relations.
     """
     padding = clip_distance - table.shape[1] // 2
     first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding
@@ -96,9 +97,10 @@ def _broadcast_bias(operands: Operands, bias: Float[Array, "#N R"]) -> Float[Arr
 def multiply_relations(
     query: Float[Array, "B T N H"], table: Float[Array, "#N R H"]
 ) -> Float[Array, "B T N R"]:
-    """Return q_i · A^K_r for each query i and relation r, in float32.
+    """Return the product of each query and each vector of the table of keys, in float32.
 
-    The table is rounded to the dtype of the query.
+    This is q_i · A^K_r for query i and relation r: see the top of this module. The table is rounded
+    to the dtype of the query.
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(
@@ -112,7 +114,9 @@ def multiply_relations(
 def sum_relation_values(
     weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"], dtype: Any
 ) -> Float[Array, "B T N E"]:
-    """Return Σ_r W[i, r] A^V_r for each query i, in float32.
+    """Return the sum of the vectors of the table of values, times the relation weights, in float32.
+
+    This is Σ_r W[i, r] A^V_r for query i: see the top of this module.
 
     Args:
       dtype: Dtype of the queries of the call, which determines the precision.

@@ -86,8 +86,8 @@ def find_table_radius(
       tolerance: Largest allowed error of a score.
 
     Returns:
-      The radius of each head, and a mask that is True for heads whose radius is at most the largest
-      distance.
+      The radius of each head, and a mask that is True for heads that have a radius. The radius of
+      all other heads is `UNBOUNDED`.
     """
     query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
     distance = operands.table_distances

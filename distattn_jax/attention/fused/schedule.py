@@ -50,7 +50,7 @@ class TileSizes(NamedTuple):
       block_rows: Number of rows (queries, keys or diagonals) in a block.
       columns: Number of columns in a tile.
       parts: Number of parts into which the rows of a block are divided. Each part can visit
-        different tiles.
+        different tiles. On a GPU, a part is the rows of one warpgroup.
     """
 
     block_rows: int
@@ -102,10 +102,11 @@ class VisibleColumns(NamedTuple):
     """Columns that each block of rows sees.
 
     Attributes:
-      position: Column with the same position as the first row of the block.
+      position: Column whose position is that of the first row of the block. It may be outside of
+        the score map.
       columns: Columns that the rows see.
-      starts_masked: True if the first visited tiles may contain masked entries.
-      ends_masked: True if the last visited tiles may contain masked entries.
+      starts_masked: True if the first visited tiles of a block may contain masked entries.
+      ends_masked: True if the last visited tiles of a block may contain masked entries.
     """
 
     position: Int[Array, "B 1 blocks"]
@@ -241,9 +242,11 @@ def schedule_diagonal_blocks(
     """Return the tiles that each block of diagonals visits.
 
     The rows of the tiles are keys, and the columns are queries. The first visited tile may begin
-    before key 0. All sizes are multiples of `tile_size`. The inputs have no radius.
+    before key 0. All sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
 
     Args:
+      blocks: Number of blocks of diagonals.
+      block_rows: Number of diagonals in a block.
       tile_size: Number of keys and number of queries in a tile.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
@@ -350,7 +353,8 @@ class CallSchedules:
         """Return the tiles that each block of diagonals visits.
 
         Args:
-          origin: Index of the diagonal of query 0 and key 0.
+          length: Number of diagonals of the score map.
+          origin: Index of the diagonal of query 0 and key 0: see `schedule_diagonal_blocks`.
         """
         blocks = length // sizes.block_rows
         return self._broadcast(
@@ -358,14 +362,17 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if there are tiles of zero scores that the kernel cannot replace by sums."""
+        """Return True if a kernel must visit the tiles whose scores are treated as 0.
+
+        A kernel skips these tiles if it can add precomputed sums instead: see `skipped_tiles`.
+        """
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         return self.operands.is_zero_beyond_radius is not None and not has_sums
 
     def _may_visit_different_tiles(self) -> bool:
-        """Return True if the parts of a block may visit different tiles.
+        """Return True if the parts of a block may visit different tiles: see `TileSizes.parts`.
 
-        The tiles must be visited in the order of their columns.
+        This requires that the tiles are visited in the order of their columns.
         """
         window, operands = self.plan.window, self.operands
         differs = operands.radius is not None or window != Window()

@@ -23,6 +23,9 @@ Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `coll
 class ScoreMap(NamedTuple):
     """Scoring, masking and orientation of the score map that a kernel computes.
 
+    The score map of a head is the matrix of the scores of all queries and keys. Kernels compute it
+    tile by tile, and never store the whole matrix.
+
     Attributes:
       scoring: Function from products q · k to scores.
       window: Largest number of positions by which a visible key may be before and after a query.
@@ -89,7 +92,7 @@ class TileView(NamedTuple):
       positions: Distances |i - j| of the entries, or a function that reads the numbers of the
         entries from a table. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
-      coefficients: Coefficients of the distance function of the head, or None for the dot product.
+      coefficients: Coefficients of the distance function of the head, or None if it has none.
     """
 
     scoring: Any
@@ -153,7 +156,7 @@ class TileView(NamedTuple):
 
 
 def read_coefficients(scalars: Scalars) -> Coefficients | None:
-    """Return the coefficients of the head, or None for the dot product."""
+    """Return the coefficients of the distance function of the head, or None if it has none."""
     numbers = scalars.get("coefficients")
     return None if numbers is None else Coefficients(*numbers)
 
@@ -169,5 +172,5 @@ def read_dropout_scale(scalars: Scalars) -> Any:
 
 
 def compute_gradient_multiplier(score_map: ScoreMap, scalars: Scalars) -> Any:
-    """Return the factor by which a kernel multiplies the gradients after the last tile."""
+    """Return the factor by which a kernel multiplies its summed gradients after the last tile."""
     return score_map.scoring.gradient_multiplier(read_coefficients(scalars))

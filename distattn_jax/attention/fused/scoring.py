@@ -64,11 +64,11 @@ ReadTable = Callable[[str], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """Base class of scorings. The defaults describe the score scale q · k.
+    """Base class of scorings: functions from products q · k to scores.
 
-    The attributes tell the kernels which inputs, outputs and loops a scoring needs. A subclass can
-    make an attribute a dataclass field. It then writes `dataclasses.field()`, so that the field has
-    no default.
+    The default values of the attributes describe the score scale q · k. The attributes tell the
+    kernels which inputs, outputs and loops a scoring needs. A subclass can make an attribute a
+    dataclass field. It then writes `dataclasses.field()`, so that the field has no default.
 
     Attributes:
       scale: Factor of the product q · k.
@@ -142,17 +142,18 @@ class Scoring:
 
         Args:
           products: Products q · k.
-          positions: Distances or numbers of tables, from `read_positions`. None in a far tile, and
-            if the scoring reads no positions.
+          positions: Result of `read_positions`: the distances of the tile, a function that reads
+            tables, or None if the scores of the tile do not depend on positions.
           coefficients: Coefficients of the head, or None if there are none.
           for_gradient: If True, keep f for the gradient of the scores.
         """
         return TileScores(products, products)
 
     def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
-        """Return the scores of a far tile, for a kernel that needs only the gradient of products.
+        """Return the scores of a far tile, for a kernel that computes only the gradient of q · k.
 
-        If the result is None, the kernel must call `score` instead.
+        The result has a `TileScores.log_derivative`. If the result is None, the kernel must call
+        `score` instead.
         """
         return None
 
@@ -191,8 +192,8 @@ class Scoring:
     def find_radius(self, operands: Operands, tolerance: float) -> Radius | None:
         """Return the saturation radius of each head, and a mask of heads: see `saturation`.
 
-        The mask is True for heads whose scores beyond the radius are treated as 0. If the result is
-        None, f is evaluated at all distances.
+        The mask is True for heads whose scores beyond the radius are all treated as 0. If the
+        result is None, kernels evaluate f at all distances.
         """
         return None
 
@@ -286,7 +287,8 @@ class DistanceScoring(Scoring):
         The derivative of a score with respect to its product is f if the product is positive, and 0
         otherwise. The score -1e30 makes the weight 0, and the kernel multiplies all other weights
         by f (it subtracts log f from the logsumexp). This takes fewer operations than `score` and
-        `product_gradient`. The result is None if f may be negative, because log f does not exist.
+        `product_gradient`. The result is None if f may be negative, because log f would not exist,
+        and if f is added to the product.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None

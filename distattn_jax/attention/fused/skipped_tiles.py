@@ -47,7 +47,7 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
 
 
 class SkippedTiles(NamedTuple):
-    """Tiles that the blocks of a kernel skip.
+    """Sums over the tiles that the blocks of a kernel skip: see the top of this module.
 
     Each method `sums_for_...` returns a dict of sums of shape (B, N, blocks, W), which the kernel
     adds. The dict is empty if there are no sums.
@@ -56,7 +56,7 @@ class SkippedTiles(NamedTuple):
       plan: Static options of the call.
       operands: Arrays of the call.
       schedule: Tiles that each block visits.
-      tile_columns: Number of keys, or of queries, in a tile.
+      tile_columns: Number of columns of a tile, which are keys or queries.
     """
 
     plan: Plan
@@ -65,7 +65,10 @@ class SkippedTiles(NamedTuple):
     tile_columns: int
 
     def sums_for_forward(self) -> Sums:
-        """Return the sum of the values of the skipped keys, and the number of these keys."""
+        """Return {"value_sum": ..., "key_count": ...}.
+
+        These are the sum of the values of the skipped keys, and the number of these keys.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
         return {"value_sum": self._sum_keys(self.operands.value), "key_count": self._count_keys()}
@@ -73,21 +76,24 @@ class SkippedTiles(NamedTuple):
     def sums_for_key_gradient(
         self, logsumexp: Float[Array, "B N _"], values_cotangent: Float[Array, "B T N E"]
     ) -> Sums:
-        """Return Σ_i 2^-z_i dO_i over the skipped queries i, where z_i is the logsumexp."""
+        """Return {"value": Σ_i 2^-z_i dO_i}, where z_i is the logsumexp of query i.
+
+        The sum is over the skipped queries i.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
         rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
         return {"value": self._sum_queries(rows)}
 
     def sums_for_received(self, logsumexp: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of 2^-logsumexp over the skipped queries."""
+        """Return {"received": sum of 2^-logsumexp over the skipped queries}."""
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         rows = _as_matrix(jnp.exp2(-logsumexp), self.operands.query)
         return {"received": self._sum_queries(rows)}
 
     def sums_for_attention_given(self, received_cotangent: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of the cotangent of the received attention over the skipped keys."""
+        """Return {"attention_given": sum of `received_cotangent` over the skipped keys}."""
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         return {

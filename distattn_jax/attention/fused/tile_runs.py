@@ -68,8 +68,9 @@ class TileRun(NamedTuple):
 
     Attributes:
       kind: Properties of the tiles.
-      start: Index of the first tile, which blocks or heads may share.
-      end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
+      start: Index of the first tile. It broadcasts to (B, N, blocks).
+      end: Index of the last tile plus 1. It broadcasts to (B, N, blocks). The run is empty if `end`
+        is not larger than `start`.
     """
 
     kind: TileKind
@@ -132,7 +133,10 @@ def stack_runs(
 
     Args:
       runs: Runs of each block, without overlap.
-      keeps_column_order: If False, runs of the same kind become neighbours.
+      start: Index of the first tile that a block visits.
+      end: Index of the last tile that a block visits, plus 1.
+      keeps_column_order: If True, the order of the runs does not change. If False, runs of the same
+        kind become neighbours.
     """
     if not keeps_column_order:
         order = [run.kind for run in runs]
@@ -163,13 +167,14 @@ def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun
 
 
 def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
-    """Convert a schedule with one entry for each part to a schedule of blocks with several parts.
+    """Combine each group of `parts` consecutive blocks into one block with several parts.
 
-    A part skips the tiles of its block that only other parts visit.
+    See `TileSchedule.parts`. A part skips the tiles that only other parts of its block visit.
 
     Args:
-      schedule: Tiles that each part visits, in the order of their columns.
-      parts: Number of parts of a block. The last block may have fewer parts in `schedule`.
+      schedule: Tiles that each of the smaller blocks visits, in the order of their columns.
+      parts: Number of parts of a block. If the last group is smaller, its missing parts visit no
+        tiles.
     """
     missing = -schedule.start.shape[2] % parts
     start, end, runs = (
@@ -188,7 +193,7 @@ def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
 
 
 def mask_run(run: TileRun) -> TileRun:
-    """Return the same run, but of the masked kind."""
+    """Return the same run, with the property that its entries may be masked."""
     return run._replace(kind=run.kind._replace(is_masked=True))
 
 
@@ -216,7 +221,7 @@ def find_tile_limits(
     Args:
       radius: Smallest distance from which on the distance function is treated as constant. None
         means that no tile is far.
-      position: For each block, the column with the same position as the first row.
+      position: For each block, the column whose position is that of the first row.
     """
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
@@ -238,7 +243,10 @@ def divide_by_distance(
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
 ) -> tuple[list[TileRun], TileRun, list[TileRun]]:
-    """Divide the tiles by distance: far runs, then the run of near tiles, then far runs.
+    """Divide the tiles of each block into far tiles, near tiles, and far tiles again.
+
+    Return the runs of the far tiles before the diagonal, the run of the near tiles, and the runs of
+    the far tiles after the diagonal.
 
     Args:
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal.

@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     @property
     def mirrored(self) -> "Window":
-        """Window of the queries that see a key, relative to the position of the key."""
+        """Window with `left` and `right` exchanged: it contains the queries that see a key."""
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
@@ -82,7 +82,7 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
     """Return the columns inside the windows of the rows of each block.
 
     Args:
-      position: For each block, the column with the same position as the first row.
+      position: For each block, the column whose position is that of the first row.
     """
     last = position + block_rows - 1
     columns = Columns()
@@ -96,9 +96,9 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
 
 
 def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
-    """Return the range from the first to the last visible key.
+    """Return the range from the first to the last visible key, for blocks of queries.
 
-    The common columns are the first consecutive visible keys.
+    The common columns, which all rows see, are the first run of consecutive visible keys.
     """
     visible = mask[:, :, None, :]
     return _first_run(visible, visible)
@@ -121,7 +121,7 @@ def columns_of_segments(
 
 
 def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N blocks C"]) -> Columns:
-    """Return the range of the seen columns, and the first consecutive common columns.
+    """Return the range of the seen columns, and the first run of consecutive common columns.
 
     Args:
       seen: True for columns that some row of a block may see.

@@ -1,7 +1,8 @@
-"""Functions that read and write the diagonal band of a tile entry by entry in global memory.
+"""Loads and stores of the diagonal band of a tile, one entry at a time, in global memory.
 
-Mosaic GPU has no gather and no scatter. These functions emit one instruction per entry. Only a GPU
-can check this code: the interpreter runs plain JAX instead.
+The band consists of the entries near the diagonal: see `Band`. Mosaic GPU has no gather and no
+scatter, so these functions emit one instruction per entry. Only a GPU can check this code: the
+interpreter runs plain JAX instead.
 """
 
 from typing import Any, NamedTuple
@@ -20,15 +21,15 @@ from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
 class Band(NamedTuple):
-    """Diagonal band of a tile: the entries whose relation is not an end (see `relations`).
+    """Diagonal band of a tile: the entries whose query and key are closer than the clip distance k.
 
-    A matrix in global memory has one row per query and one column per relation, from 0 to `last`.
-    Entry (i, j) of the tile belongs to row i and column first + j - i of the matrix. If the tile is
-    transposed, it belongs to row j and column first + i - j. The band consists of the entries that
-    belong to the columns 1 to last - 1.
+    A matrix in global memory has one row per query and one column per relation, from column 0 to
+    column `last` = 2k: see `relations`. Entry (i, j) of the tile uses row i and column
+    first + j - i of the matrix. If the tile is transposed, entry (i, j) uses row j and column
+    first + i - j. The band consists of the entries that use one of the columns 1 to last - 1.
 
     Attributes:
-      first: Column of entry (0, 0) of the tile.
+      first: Column of the matrix that entry (0, 0) of the tile uses.
       last: Index of the last column of the matrix.
       is_transposed: True if the columns of the tile are queries.
     """
@@ -38,7 +39,7 @@ class Band(NamedTuple):
     is_transposed: bool
 
     def indices(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        """Return the row and the column of the matrix for each entry of a tile.
+        """Return two tiles: the row and the column of the matrix that each entry uses.
 
         Only the interpreter calls this function. On a GPU, the result would take too many
         registers.
@@ -53,9 +54,10 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
     """Return a tile whose entries in the band are loaded from a matrix in global memory.
 
     Args:
-      ref: Rows of a matrix of float32 in global memory, which the kernel does not write.
-      before: Tile from which entries are taken if their column is before the band.
-      after: Tile from which entries are taken if their column is after the band.
+      ref: Float32 matrix in global memory: the rows that belong to the queries of the tile. The
+        kernel must not write to this matrix.
+      before: Tile from which the entries before the band (matrix column <= 0) are copied.
+      after: Tile from which the entries after the band (matrix column >= `band.last`) are copied.
     """
     if is_interpreted():
         rows, columns = band.indices(before.shape)
@@ -70,10 +72,11 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
 
 
 def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
-    """Write the band of a tile to a matrix in global memory.
+    """Write the entries of a tile that are in the band to a matrix in global memory.
 
     Args:
-      ref: Rows of a matrix of float32 in global memory. No other warpgroup may write to them.
+      ref: Float32 matrix in global memory: the rows that belong to the queries of the tile. No
+        other warpgroup may write to these rows.
     """
     if is_interpreted():
         rows, columns = band.indices(tile.shape)
@@ -91,11 +94,11 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
 
 
 def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Array:
-    """Return the entries of a tile on one side of the band, and zeros for all other entries.
+    """Set all entries of a tile to 0, except for the entries on one side of the band.
 
     Args:
-      before: If True, select the entries whose column is before the band. If False, select the
-        entries whose column is after the band.
+      before: If True, keep the entries before the band (matrix column <= 0). If False, keep the
+        entries after the band (matrix column >= `band.last`).
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)
@@ -143,16 +146,16 @@ _SELECT_AFTER = """{{
 def _map_band(
     program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
 ) -> Any:
-    """Run PTX code for each entry of some tiles, and return the registers of the results.
+    """Run PTX code for each entry of one or two tiles, and return the registers of the results.
 
     Args:
-      program: PTX code for one entry. Its arguments are the entries of the tiles, the column index
-        and, with a matrix, the address.
+      program: PTX code for one entry. Its arguments are the entry of each tile, and the result of
+        `_first_entry`.
       constraints: Register types of the result, if there is one, and of the arguments. The type of
         a result begins with "=".
-      first: Column of entry (0, 0), as an array with one MLIR value.
-      tiles: Registers of tiles.
-      ref: Rows of a matrix in global memory, or None.
+      first: `Band.first`, as an array with one MLIR value.
+      tiles: Registers of each tile.
+      ref: Matrix in global memory that the code reads or writes, or None.
     """
     has_result = constraints.startswith("=")
     kind = ir.F32Type.get() if has_result else ir.Type.parse("!llvm.void")
@@ -180,10 +183,10 @@ def _map_band(
 
 
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
-    """Return the column and the address of the first entry of a tile that a thread holds.
+    """Return the column and the address of the matrix element of the first entry of this thread.
 
     Args:
-      ref: Rows of a matrix in global memory. If None, return the column only.
+      ref: Matrix in global memory. If None, return the column only.
       stride: Distance between two rows of the matrix, in entries.
     """
     row, column = (

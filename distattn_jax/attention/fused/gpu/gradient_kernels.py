@@ -9,7 +9,8 @@ queries and keys.
 In relative position attention, the kernel `query_gradient` also computes the gradient of the
 relation products: see `relations`. A query has one key for each relation from 1 to 2k - 1. The
 kernel writes the gradients of these entries to global memory, tile by tile. Many keys have the end
-relation 2k: the kernel sums their gradients in its state (`ends`). The gradient of relation 0 is 0.
+relation 2k: the kernel sums their gradients in its state, in the list `ends`. The gradient of
+relation 0 is 0.
 
 In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
 position vectors and p are separate queries: see `position_tiles`. Only this variant has a kernel
@@ -35,21 +36,22 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
     Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and at least one
-    of `values` (the output of the forward kernel) and `other_delta`. Without `values`,
-    `other_delta` is D. Inputs for the columns of the score map: `key`, `value` and, if the received
-    attention has a cotangent, `received_cotangent`.
+    of `values` (the output of the forward kernel) and `other_delta`. From the last two, the kernel
+    computes D_i = dO_i · O_i + other_delta_i for each query i (see `BackwardOperands`). If there is
+    no input `values`, `other_delta` is D itself. Inputs for the columns of the score map: `key`,
+    `value` and, if the received attention has a cotangent, `received_cotangent`.
 
     Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i. Each
     name in the scoring's `gradient_names` is an output with one number per query. For
-    `DistanceScoring`, these names are `slope`, `shift` and `log_height`. The caller sums their
-    numbers over the queries, to obtain the gradients of slope, shift and the logarithm of the
+    `DistanceScoring`, these names are `slope`, `shift` and `log_height`. The caller sums each of
+    these outputs over the queries, to obtain the gradients of slope, shift and the logarithm of the
     height.
 
     A scoring with relation products has two more outputs. `band_gradient` is the gradient of the
-    scores of the relations 1 to 2k - 1. `gradient_after` is the gradient of the scores of relation
-    2k, summed over the keys. Under a causal mask, no key has relation 2k, and there is no
-    `gradient_after`. A scoring with position vectors has one more output: `position_query`, the
-    gradient of the queries that are multiplied by position vectors.
+    scores for each query and each relation from 1 to 2k - 1. `gradient_after` is the gradient of
+    the scores of relation 2k, summed over the keys of each query. Under a causal mask, no key has
+    relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
+    output: `position_query`, the gradient of the queries that are multiplied by position vectors.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
@@ -174,7 +176,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         return key_total, value_total
 
     def step_of_zero_scores(context, tile, state):
-        """Add the gradient of the values. The gradient of the keys is 0."""
+        """Return the state after a tile whose scores are treated as 0.
+
+        The tile adds to the gradient of the values. The gradient of the keys does not change.
+        """
         key_total, value_total = state
         tile.skip("query")
         weights = tile_weights.drop(context, tile, tile_weights.weigh_zero_scores(context, tile))
@@ -248,10 +253,11 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
 
 def late_vectors(scoring: Scoring) -> tuple[str, ...]:
-    """Return `KernelBody.late_vectors` for the kernel `key_gradient`.
+    """Return the names of the vectors for which the kernel `key_gradient` waits late.
 
-    The compiler does not move instructions across the wait for a late vector. The kernel therefore
-    computes all weights before it loads -D. This is faster for the dot product.
+    See `KernelBody.late_vectors`. The compiler does not move instructions across the wait for a
+    late vector. The kernel therefore computes all weights before it loads the vector -D
+    (`negative_delta`). This order is faster for the dot product.
     """
     return ("logsumexp", "negative_delta") if scoring.is_dot_product else ()
 
@@ -260,10 +266,10 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
     Inputs for the diagonals of the score map: `lower_positions` and `upper_positions`. A warpgroup
-    has one tile of diagonals from each of them. Inputs for the moving rows (see
-    `ScoreMap.has_moving_rows`): `key`, `value` and, if the received attention has a cotangent,
-    `received_cotangent`. Inputs for the columns: `query`, `position_query`, `values_cotangent`,
-    `logsumexp` and `negative_delta`.
+    keeps the position vectors of 64 diagonals from each of these two arrays. Inputs for the moving
+    rows (see `ScoreMap.has_moving_rows`): `key`, `value` and, if the received attention has a
+    cotangent, `received_cotangent`. Inputs for the columns: `query`, `position_query`,
+    `values_cotangent`, `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, the gradients of the two inputs with these
     names. If a position vector occurs in both inputs, its gradient is the sum of both outputs.

@@ -19,20 +19,23 @@ from distattn_jax.attention.fused.score_map import ScoreMap
 
 
 class KernelArrays:
-    """Arrays of the kernels of one attention call.
+    """Conversion of the operands of one attention call to arrays for the GPU kernels.
 
     Attributes:
       operands: Arrays of the call.
-      length_multiple: Vectors are padded to a multiple of this number.
+      length_multiple: Least common multiple of all block and tile sizes. The lengths of vectors are
+        padded to a multiple of this number.
     """
 
     def __init__(self, operands: Operands, length_multiple: int):
         self.operands, self.length_multiple = operands, length_multiple
 
     def mask_entries(self, score_map: ScoreMap, config: TileConfig) -> dict[str, Array]:
-        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+        """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask is transposed if the score map is transposed.
+        The mask has one entry for each row and column of the score map: `Operands.mask` is
+        transposed if the rows are keys. In the kernel `position_gradient`, the mask is also padded:
+        see `KernelInputs.moving`.
         """
         if self.operands.mask is None:
             return {}
@@ -46,10 +49,10 @@ class KernelArrays:
     def arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool
     ) -> Float[Array, "..."]:
-        """Return a table of relative positions in the order of row - column, with padding.
+        """Pad a table of relative positions, and sort it by the diagonals of the score map.
 
-        Entry (row, column) of the padded score map uses element row - column + (padded number of
-        columns) of the result.
+        Entry (row, column) of the score map uses element row - column + C of the result, where C
+        is the padded number of columns.
 
         Args:
           table: One number or vector for each relative position, as in `Operands.tables` or
@@ -69,12 +72,12 @@ class KernelArrays:
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
     ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors, in the order of `positions`.
-
-        If examples or heads share the position vectors, sum the gradient over them.
+        """Return the gradient of `positions`, summed over all examples or heads that share them.
 
         Args:
-          gradient: Gradient for each example and head, in the order of `arrange_by_diagonal`.
+          gradient: Gradient for each example and head, with the axis of relative positions padded
+            and sorted as in the result of `arrange_by_diagonal`.
+          positions: `Operands.positions`.
         """
         queries = self.operands.query.shape[1]
         start = self.padded_length(queries) - queries
@@ -83,9 +86,9 @@ class KernelArrays:
         return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
     def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Pad all vectors in a dict with zeros to a multiple of all block sizes.
+        """Pad the vectors in a dict with zeros, to a multiple of `length_multiple`.
 
-        Vectors have three axes. All other arrays stay unchanged.
+        Vectors are the arrays with three axes, shape (B, N, L). All other arrays stay unchanged.
         """
 
         def pad(x: Array) -> Array:
@@ -94,7 +97,7 @@ class KernelArrays:
         return {name: pad(x) if x.ndim == 3 else x for name, x in arrays.items()}
 
     def pad_types(self, types: dict[str, ShapeDtypeStruct]) -> dict[str, ShapeDtypeStruct]:
-        """Do the same as `pad_vectors` for a dict of shapes and dtypes."""
+        """Return the types of arrays after `pad_vectors`, given a dict of their types."""
         return {
             name: ShapeDtypeStruct((*x.shape[:2], self.padded_length(x.shape[2])), x.dtype)
             if len(x.shape) == 3
@@ -103,15 +106,15 @@ class KernelArrays:
         }
 
     def padded_length(self, length: int) -> int:
-        """Round a length up to a multiple of all block sizes."""
+        """Round a length up to a multiple of `length_multiple`."""
         return length + -length % self.length_multiple
 
 
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
-    """Return a dict that contains the table "function" of the distance function f.
+    """Return {"function": table}, where the table contains the distance function f of each head.
 
     The table has one number for each relative position, as in `Operands.tables`. The dict is empty
-    if there is no f, or if f is cheap: the kernels then compute f from the distances.
+    if there is no f, or if f is cheap to evaluate: the kernels then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:
@@ -123,14 +126,14 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
 def shift_rows(
     x: Float[Array, "B L N W"], shift: int, length: int
 ) -> Float[Array, "B {length} N W"]:
-    """Move row i to row i + shift, and cut or pad the rows to `length`."""
+    """Move row i to row i + shift, and cut the result or pad it with zeros to `length` rows."""
     x = x[:, max(-shift, 0) : length - shift]
     start = max(shift, 0)
     return jnp.pad(x, ((0, 0), (start, length - start - x.shape[1]), (0, 0), (0, 0)))
 
 
 def pad_moving_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
-    """Pad a matrix or a vector of moving rows at both ends, as in `KernelInputs.moving`."""
+    """Add zeros before the first and after the last row of an array of `KernelInputs.moving`."""
     widths = [(0, 0)] * x.ndim
     widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
     return jnp.pad(x, widths)

@@ -18,13 +18,13 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class GridIndex(NamedTuple):
-    """Position of a block of rows among all blocks of a kernel.
+    """Example, head and block of rows that a thread block computes.
 
     Attributes:
       example: Index of the example.
       head: Index of the head.
-      block: Index of the block among the blocks of the head.
-      heads: Number of heads.
+      block: Index of the block of rows among all blocks of this example and head.
+      heads: Number of heads of the kernel.
     """
 
     example: jax.Array
@@ -34,23 +34,29 @@ class GridIndex(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """One tile of the score map inside a compute warpgroup.
+    """One tile of the score map, as the warpgroup that computes the tile sees it.
+
+    The memory warpgroup copies the inputs of a tile to a ring buffer in shared memory, one slot for
+    each array. Each function below takes the name of an array. A function that loads returns
+    registers, and a function that waits returns references to shared memory.
 
     Attributes:
       row: Index of the first row.
       column: Index of the first column.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
-      wait: Waits until a streamed matrix has arrived, and returns a reference to shared memory.
-      release: Frees the slot of a streamed matrix for the next copy.
-      load_vector: Loads a streamed vector. Vectors and entries have arrived before the tile begins,
-        except for `KernelBody.late_vectors`. The slots of all vectors are freed after the tile.
+      wait: Waits until a streamed matrix has been copied, and returns a reference to its slot.
+      release: Frees the slot of a streamed matrix, so that a later tile can be copied to the slot.
+      load_vector: Loads a streamed vector. All vectors of a tile, and the part of the mask for the
+        tile, have been copied before the tile begins, except for `KernelBody.late_vectors`. Their
+        slots are freed after the tile.
       load_row_vector: Loads a vector of `KernelInputs.moving`, with one number per row.
-      load_diagonals: Loads a tile from a vector with one number per diagonal.
+      load_diagonals: Loads a vector with one number per diagonal, and expands it to a tile that is
+        constant along each diagonal.
       wait_diagonals: Waits for a matrix with one vector per diagonal, in a square tile of n rows.
         Returns two references: to the vectors of the diagonals 0 to n - 1, and to the vectors of
         the diagonals n to 2n - 1. Entry (row, column) of the tile is on diagonal row - column + n.
-      load_entries: Loads the tile of an array in `KernelInputs.entries`.
+      load_entries: Loads the part of an array in `KernelInputs.entries` that belongs to the tile.
       skip: Waits for a matrix that this tile does not use, and frees its slot.
       ring_names: Names of all arrays in the ring buffer.
     """
@@ -71,7 +77,10 @@ class Tile(NamedTuple):
 
 
 class WarpgroupContext(NamedTuple):
-    """Data of a compute warpgroup that are the same for all tiles of a block of rows.
+    """Data that a compute warpgroup uses in all tiles of its rows.
+
+    The keys of all dicts are names of arrays. An input is resident if it stays in shared memory
+    while the warpgroup computes all tiles of its rows.
 
     Attributes:
       score_map: Scoring, masking and orientation of the score map.
@@ -79,9 +88,9 @@ class WarpgroupContext(NamedTuple):
       resident: References to the resident matrices in shared memory. Matrices in
         `TileConfig.held` are tiles in registers on a GPU.
       vectors: Resident vectors in registers, one number per row.
-      scalars: Scalars of the example and the head.
-      skipped_sums: References to sums over the tiles that the warpgroup skips. The sums are in
-        global memory.
+      scalars: Dict from name to a tuple of numbers of the example and the head.
+      skipped_sums: References to sums over the tiles that the warpgroup skips, in global memory:
+        see `skipped_tiles`.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
       global_rows: Returns a reference to consecutive rows of an array in global memory, given the
@@ -108,13 +117,15 @@ class KernelBody(NamedTuple):
       initialize: Returns the state before the first tile.
       step: Returns the state after a tile, computed from the state before the tile.
       finish: Returns a dict from name to output, computed from the state after the last tile.
-      scattered: Names of further outputs. `step` writes their entries to global memory.
-      scratch: Buffers that a warpgroup needs: a dict from name to number of entries and dtype.
+      scattered: Names of the outputs that `finish` does not return, because `step` writes their
+        entries to global memory.
+      scratch: Buffers in shared memory that each warpgroup needs: a dict from name to number of
+        entries and dtype.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
-        `step` has loaded.
-      late_vectors: Names of streamed vectors for which `step` waits when it loads them, instead of
-        before the tile. The compiler does not move instructions across this wait. `step` loads
-        each of them at most once.
+        `step` has loaded. All loads are then complete when `step` ends.
+      late_vectors: Names of streamed vectors for which the warpgroup waits when `step` loads them,
+        instead of before the tile. The compiler does not move instructions across this wait. `step`
+        loads each of these vectors at most once.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
@@ -139,15 +150,15 @@ class KernelInputs(NamedTuple):
       diagonals: Arrays indexed by diagonal: vectors of shape (B, N, D) and matrices of shape
         (B, D, N, W).
       moving: Arrays indexed by row in `position_gradient`. Empty in all other kernels. In
-        `position_gradient`, `moving` and `entries` have `count_leading_rows` additional rows at the
-        start.
+        `position_gradient`, `moving` and `entries` are padded with zeros: by `count_leading_rows`
+        rows before row 0, and by one block of rows at the end.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         If B or N is 1, all examples or heads share the array.
       scalars: A few numbers for each example and head, shape (B, N, count).
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
       skipped_sums: Sums over the tiles that each part of a block skips, shape
         (B, N, blocks * parts, W). See `TileSchedule.parts`.
-      gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
+      gathered: Matrices of which `KernelBody.step` reads single entries from global memory.
     """
 
     resident: dict[str, jax.Array]
@@ -162,9 +173,9 @@ class KernelInputs(NamedTuple):
 
 
 def count_leading_rows(config: TileConfig) -> int:
-    """Return the number of rows before row 0 that `KernelInputs.moving` contains.
+    """Return the number of rows of zeros before row 0 in the arrays of `KernelInputs.moving`.
 
-    The first tile of a block of diagonals may begin before row 0, but the rows of at least one
-    warpgroup begin at row 0 or later.
+    The first tile of a block of diagonals may begin before row 0. The rows of the last warpgroup in
+    this tile begin at row 0 or later. The rows of all other warpgroups may be before row 0.
     """
     return config.block_rows - config.rows

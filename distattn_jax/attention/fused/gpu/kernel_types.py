@@ -26,7 +26,9 @@ SCATTERED = ("band_scores", "band_gradient")  # outputs that are never in shared
 
 
 def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
-    """Return the types of the arrays that a kernel of a call copies through shared memory.
+    """Return the types of the arrays that a kernel copies to or from shared memory.
+
+    See the top of this module for the shapes of these types.
 
     Args:
       kernel: Name of the kernel: the name of a field of `TileConfigs`.
@@ -64,7 +66,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
-    """Return two dicts from name to type: inputs with a row per query, and with a row per key."""
+    """Return the types of the inputs that belong to queries, and of those that belong to keys."""
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
     is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
@@ -94,7 +96,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
 
 
 def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
-    """Return the types of the outputs that are copied from shared memory."""
+    """Return the types of the outputs that a kernel copies from shared to global memory."""
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     relations = RelationArrays(plan, operands, length_multiple=1)
     outputs: Types = {kernel: VECTOR}

@@ -151,10 +151,11 @@ class _HopperKernels(KernelCalls):
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
-        """Return a dict with the first maximum of the online softmax of each head.
+        """Return {"initial_maximum": ...}: the maximum with which each online softmax starts.
 
-        It is 0 for heads with small scores (see `small_scores`). The dict is empty if the schedule
-        does not distinguish such heads.
+        The array has shape (B, N, 1). It is 0 for heads with small scores (see `small_scores`), and
+        -1e30 for all other heads. The dict is empty if no tile of the schedule has the property
+        `TileKind.has_small_scores`.
         """
         if not any(kind.has_small_scores for kind in call.schedule.kinds):
             return {}
@@ -164,10 +165,11 @@ class _HopperKernels(KernelCalls):
     def _fill_unwritten(
         self, vector: Float[Array, "B N _"], written: int, number: float
     ) -> Float[Array, "B N _"]:
-        """Set the entries after the first `written` entries to `number`, if a kernel reads them.
+        """Set all numbers of a padded vector after the first `written` numbers to `number`.
 
-        The padded vector may be longer than the rows of all blocks of the kernel that wrote the
-        vector. Kernels whose columns are queries read the vector up to the end of their last tile.
+        The blocks of a kernel write the first `written` numbers of its output vectors. Kernels
+        whose columns are queries read these vectors in whole tiles, and may read more numbers. If
+        no kernel reads more numbers, return the vector unchanged.
         """
         queries = self.operands.query.shape[1]
         if all(queries + -queries % config.columns <= written for config in self.configs):

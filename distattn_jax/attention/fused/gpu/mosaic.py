@@ -135,13 +135,13 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def multiply_transposed(
     *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices.
+    """Return the matrix product a bᵀ for each pair (a, b).
 
     All products are started before the warpgroup waits for the first result.
 
     Args:
       *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
-      initial: Tiles that are added to the products. If None, nothing is added.
+      initial: One tile for each pair, which is added to its product. If None, nothing is added.
     """
     if initial is not None and not is_interpreted():
         return _multiply_onto(initial, pairs)
@@ -161,7 +161,7 @@ def multiply_transposed(
 def _multiply_onto(
     initial: tuple[jax.Array, ...], pairs: tuple[tuple[Any, Any], ...]
 ) -> tuple[jax.Array, ...]:
-    """Return initial + a bᵀ for each pair (a, b) of matrices in shared memory."""
+    """Return tile + a bᵀ for each pair (a, b) of matrices and its tile in `initial`."""
 
     def multiply(accumulators):
         for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
@@ -173,13 +173,14 @@ def _multiply_onto(
 def accumulate_products(
     totals: tuple[jax.Array, ...], *operands: Sequence[tuple[jax.Array, Any]], scratch: Any
 ) -> tuple[jax.Array, ...]:
-    """Return total + Σ a b for each total, where the sum is over the pairs (a, b) of this total.
+    """Add matrix products a @ b to each total, and return the new totals.
 
     Args:
       totals: Accumulators in registers.
-      *operands: For each total, its pairs (a, b): tile a in registers, matrix b in shared memory.
-      scratch: Buffer in shared memory. The interpreter copies a to this buffer, because it cannot
-        multiply a tile in registers. `scratch` is None on a GPU.
+      *operands: For each total, a sequence of pairs (a, b) whose products are added to the total.
+        a is a tile in registers, b is a matrix in shared memory.
+      scratch: Buffer in shared memory to which the interpreter copies a, because it cannot multiply
+        a tile in registers. `scratch` is None on a GPU.
     """
     cast = tuple(tuple((a.astype(b.dtype), b) for a, b in pairs) for pairs in operands)
     if scratch is not None:

@@ -1,11 +1,12 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
 There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with the 128 position vectors of the tile. From these products, `skew`
-selects the product of the query and the diagonal of each entry. The products of a query stay in the
-row of the query. If the score map is transposed, they stay in the column of the query.
+of all queries of a tile with the 128 position vectors of the tile. For each entry of the tile,
+`skew` then selects the product of the query of the entry and the position vector of its diagonal.
+The products of a query stay in the row of the query. If the score map is transposed, they stay in
+the column of the query.
 
-In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
+In the backward pass, `unskew` sorts the gradient dP of the products by diagonal:
 
     query gradient       dp_i = Σ_j dP_ij R[i - j]
     position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i
@@ -27,7 +28,9 @@ SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
 def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
-    """Return the buffers that a kernel needs: a dict from name to number of entries and dtype.
+    """Return the buffers that a kernel needs for position vectors: see `KernelBody.scratch`.
+
+    The dict is empty if the scoring has no position vectors.
 
     Args:
       gradient_dtype: Dtype of the queries. None if the kernel does not call `gradient_by_diagonal`.
@@ -41,7 +44,7 @@ def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[
 
 
 def clear_buffers(context: WarpgroupContext) -> None:
-    """Prepare the buffers of `gradient_by_diagonal` before the first tile."""
+    """Fill the buffer of `gradient_by_diagonal` with zeros, if the kernel has this buffer."""
     if UNSKEW in context.scratch:
         skew.clear(context.scratch[UNSKEW])
 
@@ -53,8 +56,8 @@ class PositionTile(NamedTuple):
       query: Queries that are multiplied by position vectors.
       lower: Position vectors of the diagonals 0 to 63.
       upper: Position vectors of the diagonals 64 to 127.
-      release: Frees the slots of `positions` and `position_query` in the ring buffer. An array that
-        is not in the ring buffer has no slot.
+      release: Frees the slots of the queries and of the position vectors in the ring buffer. Arrays
+        that are resident, and therefore not in the ring buffer, are not freed.
     """
 
     query: Any
@@ -64,7 +67,7 @@ class PositionTile(NamedTuple):
 
 
 def wait_for_positions(context: WarpgroupContext, tile: Tile) -> PositionTile | None:
-    """Wait for the queries and position vectors of a tile.
+    """Wait until the queries and position vectors of a tile are in shared memory. Return them.
 
     Return None if the scoring has no position vectors.
     """
@@ -94,16 +97,18 @@ def multiply_rows_and_columns(
     positions: PositionTile | None,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices, plus the terms that depend on positions.
+    """Return the matrix product a bᵀ for each pair (a, b), plus terms for relations or positions.
 
-    The first pair consists of queries and keys. Its result includes the relation products or the
-    products with position vectors. The second pair, if present, consists of cotangents dO and
-    values. Its result includes the cotangent of the relation weights.
+    The first pair consists of queries and keys. If the scoring has relation products, they are
+    added to q · k. If it has position vectors, their products with the queries are added to q · k.
+    The second pair, if present, consists of cotangents dO and values. If the scoring has relation
+    weights, their cotangent is added to dO · V.
 
     Args:
-      *pairs: Pairs of a matrix for the rows and a matrix for the columns, in shared memory.
+      *pairs: Matrix a for the rows of the tile and matrix b for its columns, in shared memory.
+      positions: Result of `wait_for_positions`.
       initial_gradient: Tile that is added to the result of the second pair. If None, nothing is
-        added. It has no effect if `positions` is given.
+        added. It must be None if `positions` is not None.
     """
     if positions is None:
         initial = initial_products(
@@ -129,7 +134,14 @@ def multiply_rows_and_columns(
 def multiply_score_operands(
     context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
-    """Return q · k for a tile of queries and a tile of keys, plus the position terms."""
+    """Return the products q · k of a tile, plus terms for relations or positions.
+
+    See `multiply_rows_and_columns`.
+
+    Args:
+      pair: Matrices of the rows and of the columns of the tile: queries and keys, or keys and
+        queries.
+    """
     positions = wait_for_positions(context, tile)
     (products,) = multiply_rows_and_columns(context, tile, pair, positions=positions)
     if positions is not None:
@@ -140,9 +152,9 @@ def multiply_score_operands(
 def gradient_by_diagonal(
     context: WarpgroupContext, product_gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Arrange the gradient of the products of a tile by diagonal.
+    """Sort the gradient of the products of a tile by diagonal: see `skew.unskew`.
 
-    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127.
+    Return two tiles: one for the diagonals 0 to 63, and one for the diagonals 64 to 127.
     """
     keeps_rows = not context.score_map.is_transposed
     return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

@@ -27,12 +27,14 @@ COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same
 def map_registers(
     function: Callable, shape: tuple[int, ...], *arguments: Any, dtype: Any = jnp.float32
 ) -> jax.Array:
-    """Return a tile whose registers are a function of the registers of the arguments.
+    """Call a function with the registers of the arguments, and return its result as a tile.
 
     Args:
-      function: Returns the registers of the tile. It receives each tile or scalar as an array of
-        MLIR values, and each reference as one MLIR value.
-      *arguments: Tiles, scalars or references to shared memory.
+      function: Returns the registers of the result, as an array of MLIR values. It receives each
+        tile or scalar as an array of MLIR values, and each reference as one MLIR value.
+      shape: Shape of the result.
+      *arguments: Tiles, scalars, or references to shared or global memory.
+      dtype: Dtype of the result.
     """
     layout = plgpu.Layout.WGMMA
     return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
@@ -83,9 +85,9 @@ def gather(ref: Any, *indices: jax.Array) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[indices[0][i, j], indices[1][i, j], ...], as float32.
 
     Each thread loads its entries one by one. If `share_diagonals` is applied to the result, the
-    compiler removes the loads of the entries that are replaced. If the memory warpgroup will
-    overwrite the buffer, call `plgpu.commit_smem()` before the buffer is released, so that all
-    loads are complete.
+    compiler removes the loads of the entries that `share_diagonals` replaces. If the memory
+    warpgroup will overwrite the buffer, call `plgpu.commit_smem()` before the buffer is released,
+    so that all loads are complete.
 
     Args:
       ref: Buffer in shared memory without a tiled or swizzled layout, such as `plain_scratch`.
@@ -122,8 +124,9 @@ def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
 def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[i - j + columns], as float32.
 
-    A thread loads each of its diagonals once. All addresses of a thread are one base address plus
-    constants, so that they take one register. This is faster than `gather`.
+    `columns` is shape[1]. A thread loads the number of each of its diagonals once. All addresses of
+    a thread are one base address plus constants, so that they take one register. This is faster
+    than `gather`.
 
     Args:
       ref: Vector of rows + columns numbers in shared memory.

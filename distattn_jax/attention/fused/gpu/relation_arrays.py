@@ -38,12 +38,12 @@ class RelationArrays:
     def inputs(
         self, arrays: dict[str, Float[Array, "#B #T N R"]]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the inputs of a kernel from `KernelCall.relations`.
+        """Convert the arrays of `KernelCall.relations` to inputs of a kernel.
 
         Returns:
-          A dict of matrices of the shape (B, T, N, R), and a dict of vectors of the shape (B, N, T)
-          with the numbers of the end relations. T is padded. Both dicts are empty if `arrays` is
-          empty.
+          A dict of matrices of the shape (B, T, N, R), which are the padded arrays, and a dict of
+          vectors of the shape (B, N, T), which contain the numbers of the relations 0 and 2k. T is
+          padded. Both dicts are empty if `arrays` is empty.
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():
@@ -56,16 +56,21 @@ class RelationArrays:
         return matrices, vectors
 
     def vector_names(self, *, has_cotangent: bool) -> list[str]:
-        """Return the names of the vectors in the result of `inputs`."""
+        """Return the names of the vectors in the result of `inputs`.
+
+        Args:
+          has_cotangent: True if the kernel reads the cotangent of the relation weights.
+        """
         names = ["relation_products"] * (self.operands.relation_products is not None)
         names += ["relation_cotangent"] * has_cotangent
         return [name + SUFFIXES[side] for name in names for side in self._vector_sides(name)]
 
     def _vector_sides(self, name: str) -> list[int]:
-        """Return the sides (BEFORE or AFTER) whose end relation has numbers other than 0.
+        """Return the sides for which `inputs` makes a vector from the array with this name.
 
-        The products of relation 0 are 0. Without dropout, the cotangent of relation 0 is also 0:
-        see `derivative`.
+        BEFORE stands for relation 0, and AFTER stands for relation 2k. There is no vector if its
+        numbers would all be 0. The relation products of relation 0 are 0. Without dropout, the
+        cotangent of relation 0 is also 0: see `derivative`.
         """
         has_before = name == "relation_cotangent" and self.operands.dropout_words is not None
         return [side for side in self.sides if side == AFTER or has_before]
@@ -91,9 +96,11 @@ class RelationArrays:
         }
 
     def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
-        """Return a dict with the relation weights, or with the gradient of the relation products.
+        """Combine the outputs of a kernel that depend on relations into one array.
 
-        The dict is empty if the kernel has no outputs that depend on relations.
+        Return {"relation_weights": W} for the kernel `forward`, and {"relation_products": dP} for
+        the kernel `query_gradient`: see `relations`. The dict is empty if the kernel has no outputs
+        that depend on relations.
         """
         if "band_scores" in outputs:
             is_written = self._find_written_entries(call.schedule, config)
@@ -106,9 +113,12 @@ class RelationArrays:
     def _assemble_weights(
         self, outputs: Outputs, is_kept: Bool[Array, "B T N R"]
     ) -> Float[Array, "B T N R"]:
-        """Return the relation weights W from the outputs of the forward kernel.
+        """Compute the relation weights W from the outputs of the forward kernel.
 
-        Masked entries of `band_scores` have the score -1e30.
+        Masked entries of the output `band_scores` have the score -1e30.
+
+        Args:
+          is_kept: True for each query and relation whose score the kernel has written.
         """
         operands = self.operands
         scores = outputs["band_scores"][:, : operands.query.shape[1]]
@@ -123,9 +133,12 @@ class RelationArrays:
     def _assemble_gradient(
         self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
     ) -> Float[Array, "#B #T N R"]:
-        """Return the gradient of the relation products from the outputs of `query_gradient`.
+        """Compute the gradient of the relation products from the outputs of `query_gradient`.
 
-        The gradient of relation 0 is 0, because its products are 0: see `relations`.
+        The gradient of relation 0 is 0, because its products are always 0: see `relations`.
+
+        Args:
+          is_written: True for each query and relation whose gradient the kernel has written.
         """
         gradient = outputs["band_gradient"][:, : self.operands.query.shape[1]]
         gradient = _add_ends(gradient, is_written, (None, outputs.get("gradient_after")))
@@ -135,7 +148,11 @@ class RelationArrays:
         return gradient
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
-        """Return a mask that is True for each query and relation whose key is in a visited tile."""
+        """Return a mask that is True for each query and relation whose key is in a visited tile.
+
+        For a query and a relation from 1 to 2k - 1, a kernel writes a number when it visits the
+        tile that contains the key. Without such a visit, the number is undefined.
+        """
         query, key = self._indices()
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)
@@ -144,7 +161,7 @@ class RelationArrays:
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
     def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
-        """Return a mask that is True for each query and relation whose key is not dropped."""
+        """Return a mask that is True for each query and relation whose weight dropout keeps."""
         query, key = self._indices()
         query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
         query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
@@ -152,7 +169,10 @@ class RelationArrays:
         return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 
     def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
-        """Return the index of each query, and of the key for each query and relation."""
+        """Return the index of each query, and the index of the key for each query and relation.
+
+        For query i and relation r, this is the key i + offset + r - k. It may not exist.
+        """
         k, offset = self.scoring.clip_distance, self.operands.offset
         query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]
         distance = jnp.arange(-k, k + 1, dtype=jnp.int32)[None, None, None, :]
@@ -164,9 +184,11 @@ def _add_ends(
     is_written: Bool[Array, "B T N R"],
     ends: tuple[Array | None, Array | None],
 ) -> Float[Array, "B T N R"]:
-    """Replace the first and the last relation of `inner` by `ends`, and unwritten entries by 0.
+    """Return `inner` with the numbers of the relations 0 and 2k replaced by those in `ends`.
 
     Args:
+      inner: Numbers of the relations 1 to 2k - 1, in an array with room for all 2k + 1 relations.
+      is_written: False for entries of `inner` that are undefined. They are replaced by 0.
       ends: Numbers of relation 0 and of relation 2k, shape (B, N, padded T). None stands for zeros.
     """
     relation = jnp.arange(inner.shape[-1])[None, None, None, :]
@@ -178,5 +200,5 @@ def _add_ends(
 
 
 def _as_column(vector: Array, rows: Array) -> Array:
-    """Rearrange (B, N, padded length) to (B, T, N, 1), where T is the length of `rows`."""
+    """Rearrange (B, N, padded length) to (B, T, N, 1), where T is rows.shape[1]."""
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

@@ -20,7 +20,9 @@ SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
 
 
 class RelationTile(NamedTuple):
-    """Relations of the entries of a tile, for a `RelationScoring`.
+    """Functions that read and write arrays by relation for the entries of one tile.
+
+    An array by relation has one number for each query and relation: see the top of this module.
 
     Attributes:
       context: Data of the warpgroup.
@@ -36,10 +38,10 @@ class RelationTile(NamedTuple):
         return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
-        """Load the number of each entry of the tile, given its query and relation.
+        """Load array[i, r] for each entry of the tile, where i is its query and r its relation.
 
         Args:
-          name: Name of an array with one number for each query and relation.
+          name: Name of the array, which has one number for each query and relation.
         """
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:
@@ -49,12 +51,14 @@ class RelationTile(NamedTuple):
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
-        """Write the entries of the tile to global memory, except for relation 0 and relation 2k.
+        """Write the entries of the tile to an array by relation in global memory.
 
-        Many keys share these two relations, whose entries are summed: see `add_ends`.
+        Entries of the relations 0 and 2k are not written. Many keys of a query have one of these
+        relations, so that their entries are summed: see `add_ends`.
 
         Args:
-          name: Name of an array with one number for each query and relation.
+          name: Name of the array by relation.
+          entries: Tile with one number for each entry.
         """
         if not self.tile.kind.is_far:
             bands.scatter_band(self._locate(name), self._band(), entries)
@@ -66,11 +70,14 @@ class RelationTile(NamedTuple):
         entries: jax.Array,
         row_sum: jax.Array | None = None,
     ) -> list[jax.Array]:
-        """Add all entries whose relation is an end relation (0 or 2k) to the sums of their rows.
+        """Add the entries of relation 0 and of relation 2k to separate sums of each row.
+
+        Return the new sums.
 
         Args:
-          sums: One per-row vector for each of `sides`.
-          sides: BEFORE for relation 0, AFTER for relation 2k.
+          sums: Sums before this tile: one per-row vector for each of `sides`.
+          sides: BEFORE for the sums of relation 0, AFTER for the sums of relation 2k.
+          entries: Tile with one number for each entry.
           row_sum: Sum of each row of `entries`. If None, it is computed if required.
         """
         if self.tile.kind.is_far:
@@ -87,9 +94,9 @@ class RelationTile(NamedTuple):
         ]
 
     def _read_end(self, name: str) -> jax.Array:
-        """Expand a vector with one number per query to a tile.
+        """Load a vector with one number per query, and expand it to a tile.
 
-        Return zeros if there is no vector with this name.
+        Return a tile of zeros if there is no vector with this name.
         """
         if self.is_transposed:
             vector = self.tile.load_vector(name) if name in self.tile.ring_names else None
@@ -101,16 +108,16 @@ class RelationTile(NamedTuple):
         return expand(vector, self.tile.shape)
 
     def _locate(self, name: str) -> Any:
-        """Return a reference to the rows of an array in global memory for the queries of the tile.
+        """Return a reference to an array by relation in global memory.
 
-        The array has one number for each query and relation.
+        The reference contains only the rows that belong to the queries of the tile.
         """
         axis = 1 if self.is_transposed else 0
         start = (self.tile.row, self.tile.column)[axis]
         return self.context.global_rows(name, start, self.tile.shape[axis])
 
     def _band(self) -> bands.Band:
-        """Return the entries of the tile between the end relations."""
+        """Return the `Band` of the tile: the entries of the relations 1 to 2k - 1."""
         clip_distance = self.context.score_map.scoring.clip_distance
         first = clip_distance - read_lengths(self.context.scalars).offset
         if self.is_transposed:
@@ -154,5 +161,11 @@ def initial_products(
 
 
 def name_ends(stem: str, sides: tuple[int, ...], ends: list[jax.Array]) -> dict[str, jax.Array]:
-    """Return a dict from the name of each vector of an end relation to the vector."""
+    """Return {stem + "_before": vector, stem + "_after": vector} for the vectors in `ends`.
+
+    Args:
+      stem: First part of the names.
+      sides: Side of each vector: BEFORE or AFTER.
+      ends: Vectors with one number per query, for relation 0 (BEFORE) or relation 2k (AFTER).
+    """
     return {stem + SUFFIXES[side]: end for side, end in zip(sides, ends, strict=True)}

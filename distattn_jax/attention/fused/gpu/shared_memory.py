@@ -26,16 +26,17 @@ class SharedMemory(NamedTuple):
       resident: Rows of each warpgroup. If the thread block computes several blocks of rows, each
         warpgroup has two buffers, because the rows of the next block arrive early.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
-      ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
-        arrays of entries.
+      ring: Ring buffers of the inputs that change with every tile: streamed columns, diagonals,
+        moving rows and masks. Axis 0 of a buffer is the slot. A slot contains the part of the input
+        that one tile needs, or one of several such parts (see `count_reused_blocks`).
       full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
-        its own barriers. All other vectors and entries share the barriers `VECTORS`, so that a tile
-        waits for them only once.
+        its own barriers. All other vectors and the mask share the barriers `VECTORS`, so that a
+        tile waits for them only once.
       free: Barriers that complete when all warpgroups have released a slot. They have the same
         names as `full`.
-      outputs: Outputs of each warpgroup, except for outputs that are written to the buffer of a
-        resident matrix. If a warpgroup has two buffers for resident rows, there are no such
-        outputs.
+      outputs: Buffers for the outputs of each warpgroup. An output may also overwrite the buffer of
+        a resident matrix (see `_replaces_resident`). It then has no buffer here. If each warpgroup
+        has two buffers for its rows, every output has a buffer here.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
@@ -51,7 +52,7 @@ class SharedMemory(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """Everything that all warpgroups of a kernel share.
+    """Options, inputs, outputs and shared memory of a kernel, for all of its warpgroups.
 
     Attributes:
       call: Name, score map and schedule of the kernel.
@@ -73,7 +74,7 @@ class Kernel(NamedTuple):
 
 
 class KernelTypes(NamedTuple):
-    """Arrays of a kernel that are copied through shared memory, or their types.
+    """Arrays of a kernel that need buffers in shared memory, or the types of these arrays.
 
     Attributes:
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
@@ -95,7 +96,7 @@ class KernelTypes(NamedTuple):
 def collect_types(
     body: KernelBody, inputs: KernelInputs, output_types: dict[str, Any]
 ) -> KernelTypes:
-    """Return the types of the inputs and outputs of a kernel that pass through shared memory."""
+    """Return the types of the arrays that a kernel copies to or from shared memory."""
     outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
 
@@ -106,7 +107,8 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
     Args:
       types: Arrays of the kernel.
       config: Tile sizes.
-      row_slots: Number of blocks whose rows are in shared memory at the same time.
+      row_slots: Number of blocks of rows that are in shared memory at the same time. It is 2 if a
+        thread block computes several blocks, and otherwise 1.
     """
     dtype = next(iter(types.streamed.values())).dtype
     rows = functools.partial(_buffer, config.warpgroups, config.rows)
@@ -161,7 +163,10 @@ def _barrier(count: int, arrivals: int = 1) -> Any:
 
 
 def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTypes) -> bool:
-    """Return True if an output uses the buffer of the resident matrix with the same name."""
+    """Return True if an output can overwrite the resident matrix with the same name.
+
+    The two matrices must have the same width and dtype.
+    """
     rows = types.resident.get(name)
     return (
         rows is not None
@@ -171,9 +176,9 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTyp
 
 
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
-    """Return the number of copies per tile for each array that uses the barriers `VECTORS`.
+    """Return a dict from name to number of copies per tile, for arrays with barriers `VECTORS`.
 
-    The result is a dict from the name of the array to this number.
+    These arrays are the mask and all vectors except for `KernelBody.late_vectors`.
     """
     columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
@@ -186,11 +191,12 @@ def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
 
 
 def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
-    """Return the number of blocks that a tile shares with the previous tile.
+    """Return a dict from name to number of slots that a tile shares with the previous tile.
 
-    The result is a dict from the name of each matrix of diagonals or moving rows to this number. A
-    block of such a matrix has as many rows as a tile. Each tile needs one new block, and all blocks
-    of the previous tile but one. Each block is therefore copied once, and has its own slot.
+    The names are those of all matrices of diagonals and of moving rows. A slot contains
+    `config.rows` rows of such a matrix. If the number is n, the warpgroups of a thread block need
+    n + 1 slots for a tile. The first n of them were already filled for the previous tile, so that
+    only one more slot is filled for each tile.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}
@@ -200,7 +206,7 @@ def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) 
 
 
 def count_bytes(memory: SharedMemory) -> int:
-    """Return the bytes of the buffers and barriers on a GPU."""
+    """Return the number of bytes that all buffers and barriers occupy on a GPU."""
     total = 0
     for buffer in jax.tree.leaves(memory._replace(operand_scratch=None)):
         is_barrier = isinstance(buffer, plgpu.Barrier)

@@ -33,14 +33,17 @@ THREADS = 128  # of a warpgroup
 
 
 def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
-    """Convert an array by diagonal to a tile: each entry gets the number of its diagonal.
+    """Convert an array with one row or column per diagonal to a tile.
+
+    `lower` and `upper` are the two halves of the array. Let d = row - column + 64 be the diagonal
+    of entry (row, column) of the tile. With `keeps_rows`, the entry is array[row, d]. Otherwise, it
+    is array[d, column].
 
     Args:
       scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
-      lower: Tile of the diagonals 0 to 63.
-      upper: Tile of the diagonals 64 to 127.
-      keeps_rows: True if an entry takes its number from its own row, False if it takes its number
-        from its own column.
+      lower: Half of the array with the diagonals 0 to 63, shape (64, 64).
+      upper: Half of the array with the diagonals 64 to 127, shape (64, 64).
+      keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
     """
     if is_interpreted():
         entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
@@ -78,15 +81,15 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
 
 
 def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
-    """Convert a tile to an array by diagonal. This is the inverse of `skew`.
+    """Convert a tile to an array with one row or column per diagonal: the inverse of `skew`.
 
-    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127. Both contain
-    zeros where the tile has no entry on a diagonal.
+    Return the two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127. Elements
+    of the array that correspond to no entry of the tile are 0.
 
     Args:
       scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has
         the dtype of the buffer. Call `clear` once before the first use of the buffer.
-      keeps_rows: True if a number stays in its row, False if it stays in its column.
+      keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
     """
     if is_interpreted():
         rows, columns = _indices()
@@ -135,7 +138,7 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
 
 
 def clear(scratch: Any) -> None:
-    """Fill the buffer of `unskew` with zeros."""
+    """Fill the buffer `scratch` of `unskew` with zeros."""
     if is_interpreted():
         return
 
@@ -151,7 +154,7 @@ def clear(scratch: Any) -> None:
 
 
 def _indices() -> tuple[jax.Array, jax.Array]:
-    """Return the row and the column of each entry of a tile."""
+    """Return two tiles: the row index and the column index of each entry."""
     rows, columns = (lax.broadcasted_iota(jnp.int32, (SIZE, SIZE), axis) for axis in (0, 1))
     return rows, columns
 
@@ -169,12 +172,12 @@ def _indices() -> tuple[jax.Array, jax.Array]:
 
 
 class _Thread(NamedTuple):
-    """Position of a thread in a tile: its warp, and its place in each group of 8 x 8 entries.
+    """Entries of a tile that a thread holds. It holds two adjacent entries of each 8 x 8 group.
 
     Attributes:
       double_warp: Index of the warp times 2. The rows of the warp begin with row 8 * `double_warp`.
-      lane_row: Row in a group, from 0 to 7.
-      lane_column: Column of the first of two entries in a group: 0, 2, 4 or 6.
+      lane_row: Row of both entries in a group, from 0 to 7.
+      lane_column: Column of the first of the two entries in a group: 0, 2, 4 or 6.
     """
 
     double_warp: ir.Value
@@ -192,14 +195,14 @@ class _Thread(NamedTuple):
 
     @property
     def row(self) -> ir.Value:
-        """First of the two rows of the thread. The second one (half = 1) is 8 rows below."""
+        """Index of the first of the two rows of the thread. The second row is 8 rows below."""
         return _add(_times(self.double_warp, 8), self.lane_row)
 
 
 class _SkewedRows:
-    """Buffer of a `skew` that moves entries within their rows: 64 rows and 10 groups of 8 columns.
+    """Layout of the buffer of `skew` with `keeps_rows`: 10 groups of 64 rows and 8 columns.
 
-    Column 0 of the tile is column 8 of the buffer, which is the first column of group 1.
+    Groups 1 to 8 of the buffer are the tile. Groups 0 and 9 receive entries outside of the tile.
     """
 
     wait = staticmethod(utils.warp_barrier)
@@ -211,10 +214,12 @@ class _SkewedRows:
         return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+        """Return two constants, `block` and `offset`, for the store of one register.
 
-        A number moves to the group of 8 columns 2 warp + block, or to the group before. It is
-        stored only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1). They move to columns
+        in group b = 2 warp + block of the tile, or in group b - 1. The tile has the groups 0 to 7,
+        so the numbers are stored only if 0 <= b <= 8. `offset` is the part of their index in the
+        buffer that is the same for all threads.
         """
         block = half - group + 8 * (1 - part)
         return block, block * 8 * SIZE + 64 * half
@@ -228,9 +233,10 @@ class _SkewedRows:
 
 
 class _SkewedColumns:
-    """Buffer of `skew` if columns are kept: 8 groups of 80 rows.
+    """Layout of the buffer of `skew` without `keeps_rows`: 8 groups of 80 rows and 8 columns.
 
-    Row 0 of the tile is row 8 of the buffer.
+    Row 0 of the tile is row 8 of the buffer. The 8 rows before the tile, and the 8 rows after it,
+    receive entries outside of the tile.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
@@ -243,10 +249,12 @@ class _SkewedColumns:
         return _add(_times(row, 8), _place(column, total))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+        """Return two constants, `block` and `offset`, for the store of one register.
 
-        A number moves to the group of 8 rows 2 warp + block, or to the group before. It is stored
-        only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1). They move to rows in
+        row group b = 2 warp + block of the tile, or in row group b - 1, where a row group has 8
+        rows. The tile has the row groups 0 to 7, so the numbers are stored only if 0 <= b <= 8.
+        `offset` is the part of their index in the buffer that is the same for all threads.
         """
         block = half + group - 8 * (1 - part)
         return block + 1, group * self.group_size + block * 64
@@ -260,7 +268,7 @@ class _SkewedColumns:
 
 
 class _UnskewedRows:
-    """Buffer of `unskew` if rows are kept: 16 groups of 64 rows."""
+    """Layout of the buffer of `unskew` with `keeps_rows`: 16 groups of 64 rows and 8 columns."""
 
     wait = staticmethod(utils.warp_barrier)
 
@@ -278,10 +286,7 @@ class _UnskewedRows:
 
 
 class _UnskewedColumns:
-    """Buffer of an `unskew` that moves entries within their columns: 8 groups of 8 columns.
-
-    Each group has 128 rows.
-    """
+    """Layout of the buffer of `unskew` without `keeps_rows`: 8 groups of 128 rows and 8 columns."""
 
     wait = staticmethod(utils.warpgroup_barrier)
 
@@ -297,14 +302,19 @@ class _UnskewedColumns:
 
 
 def _load_base(thread: _Thread) -> ir.Value:
-    """Return the index of the first entry that a thread loads in `unskew`."""
+    """Return the index of the first entry that a thread loads from the buffer of `unskew`."""
     return _add(_times(thread.row, 8), thread.lane_column)
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
-    """Return the index in a group of 8 columns at which the buffer of `skew` stores a column.
+    """Return the column of the buffer of `skew` in which an entry is stored, from 0 to 7.
 
-    Columns 2n and 2n + 1 are exchanged in every other group of 4 rows.
+    Columns 2n and 2n + 1 are exchanged in the rows 4 to 7 of every 8 rows, so that no two threads
+    of a warp use the same bank.
+
+    Args:
+      column: Column of the entry in its group of 8 columns.
+      row: Row of the entry.
     """
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 

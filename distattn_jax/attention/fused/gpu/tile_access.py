@@ -30,7 +30,7 @@ class BlockNumbers(NamedTuple):
       bounds: First tile that the block visits, and its last tile plus 1.
       starts: First tile of each loop of the warpgroup: see `TileSchedule.loops`.
       end: Last tile of the last loop, plus 1.
-      scalars: Scalars of the example and the head.
+      scalars: Dict from name to a tuple of numbers of the example and the head.
     """
 
     bounds: tuple[jax.Array, jax.Array]
@@ -62,10 +62,11 @@ def make_context(
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
-    """Wait until the rows of a warpgroup have been copied, and return its context.
+    """Wait until the rows of a warpgroup have been copied, and return the warpgroup's context.
 
     Args:
-      buffer: Index of the buffers that contain the rows of the warpgroup.
+      buffer: Index of the rows of the warpgroup on axis 0 of `SharedMemory.resident`.
+      row: Index of the first row of the warpgroup.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
@@ -106,13 +107,15 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Wait for the vectors and entries of a tile, except for `KernelBody.late_vectors`.
+    """Return a tile, and a function that frees the slots of the tile's vectors and mask.
 
-    Return the tile, and a function that frees the slots of its vectors and entries.
+    Wait until the vectors and the mask are in shared memory, except for `KernelBody.late_vectors`.
 
     Args:
-      index: Index of the tile among the tiles of its rows.
-      iteration: Number of earlier tiles that the warpgroup has computed or skipped.
+      row: Index of the first row of the tile.
+      index: Index of the tile. Its first column is index * `config.columns`.
+      iteration: Number of earlier tiles that the warpgroup has computed or skipped. It determines
+        the slots of the tile.
       reused_blocks: Result of `count_reused_blocks`.
     """
     config, memory = kernel.config, kernel.memory

@@ -80,5 +80,5 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Least common multiple of all block and tile sizes. Vectors are padded to multiples."""
+        """Least common multiple of all block and tile sizes, for the padding of vectors."""
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))

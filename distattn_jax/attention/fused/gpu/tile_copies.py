@@ -20,7 +20,7 @@ def copy_tiles(
     bounds: tuple[jax.Array, jax.Array],
     iteration: jax.Array,
 ) -> jax.Array:
-    """Copy the tiles of all runs of a block into the ring buffer.
+    """Copy the inputs of all tiles that a block visits into the ring buffers.
 
     Args:
       bounds: First tile that the block visits, and its last tile plus 1.
@@ -38,10 +38,10 @@ def copy_tiles(
     first, end = bounds
 
     def copy_block(name, block):
-        """Copy a block of diagonals or moving rows.
+        """Copy `config.rows` rows of a matrix of diagonals or moving rows to one slot.
 
-        Blocks are counted in the order of the tiles, from block 0 of the first tile. The tiles must
-        be in the order of their columns.
+        `block` is the number of earlier copies of this matrix. The tiles must be in the order of
+        their columns. See `count_reused_blocks`.
         """
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
@@ -119,7 +119,7 @@ def copy_tiles(
 
 
 def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
-    """Return the indices of the example, of the head and of the part for a warpgroup.
+    """Return the index of a warpgroup's entry in `TileSchedule.runs`: example, head and part.
 
     If all warpgroups of a block visit the same tiles, the last index is the index of the block: see
     `TileSchedule.parts`.
@@ -129,13 +129,13 @@ def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
 
 
 def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
-    """Return the first tile of a run of a warpgroup, and its last tile plus 1."""
+    """Return the first tile and the last tile plus 1 of run number `run` of a warpgroup."""
     part = index_part(kernel, grid_index, warpgroup)
     return [read_scalar(kernel.inputs.runs, (*part, run), i) for i in (0, 1)]
 
 
 def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
-    """Return the first tile that a block visits, and its last tile plus 1.
+    """Return the first tile that a block visits, and the last tile that it visits plus 1.
 
     The result has no meaning if the tiles are not in the order of their columns. If a block has
     several parts, the schedule stores the bounds after the last run.
@@ -159,13 +159,16 @@ def read_scalar(ref: Any, index: Sequence[Any], i: int) -> jax.Array:
 def visit_tiles(read_run, runs, step, iteration, state):
     """Call `step` for all tiles of some runs. Return the next iteration and the last state.
 
+    The iteration of a tile is the number of tiles that were visited before.
+
     Args:
       read_run: Returns the first tile of a run and its last tile plus 1, given the index of the
         run.
       runs: Range of the indices of the runs.
       step: Returns the state after a tile, given the index of the tile, the iteration and the
         state before the tile.
-      iteration: Number of tiles before the first run.
+      iteration: Number of tiles that were visited before the first run.
+      state: State before the first tile.
     """
 
     def visit_run(i, carry):
@@ -189,8 +192,8 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
     The rows or entries belong to the example and the head of `grid_index`.
 
     Args:
-      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). All
-        examples share a matrix if B is 1. Heads share the heads of a matrix that has fewer.
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). If B is 1, all examples share
+        it. If it has fewer heads than the kernel, consecutive heads of the kernel share a head.
     """
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
@@ -202,7 +205,10 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
 
 
 def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
-    """Return the indices of example and head in an array that examples or heads may share."""
+    """Return the indices of example and head in an array of shape (B, N, ...).
+
+    If B or N is 1, all examples or heads share the array, and the index is 0.
+    """
     return (
         0 if ref.shape[0] == 1 else grid_index.example,
         0 if ref.shape[1] == 1 else grid_index.head,

@@ -100,7 +100,7 @@ def run_tile_loop(
         count = rounds + is_in_last_round.astype(jnp.int32)
 
         def locate(i) -> GridIndex:
-            """Return the position of the i-th block of rows of this thread block."""
+            """Return the example, head and index of the i-th row block of this thread block."""
             number = i * thread_blocks + lax.rem(thread_block + i * rotation, thread_blocks)
             number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
             return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
@@ -168,10 +168,10 @@ def run_tile_loop(
 
 
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
-    """Start to copy the rows of a compute warpgroup into one of its buffers.
+    """Start to copy the rows of a compute warpgroup to shared memory.
 
     Args:
-      slot: Index of the buffer: 0 or 1.
+      slot: 0 or 1, which selects one of the two buffers for the rows of the warpgroup.
     """
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
@@ -195,7 +195,7 @@ def _compute_tiles(
 
     Args:
       numbers: Ranges of tiles and scalars of the block.
-      slot: Index of the buffers that contain the rows: 0 or 1.
+      slot: 0 or 1: the value of `slot` with which `_copy_rows` copied the rows.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
     Returns:
@@ -217,7 +217,7 @@ def _compute_tiles(
     shift = iteration - first
 
     def skip_tiles(start, end):
-        """Skip tiles of the block that only other warpgroups visit."""
+        """Wait for and release the inputs of tiles that only other warpgroups compute."""
 
         def skip_tile(index, _):
             tile, release_vectors = make_tile(
@@ -265,7 +265,7 @@ def _compute_tiles(
 def _write_outputs(
     kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array, results: dict[str, jax.Array]
 ) -> None:
-    """Start to copy the outputs of a warpgroup to global memory."""
+    """Write the outputs of a warpgroup to shared memory, and start their copy to global memory."""
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     if not memory.outputs.keys() >= results.keys():

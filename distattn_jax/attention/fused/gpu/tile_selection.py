@@ -102,18 +102,18 @@ class Facts:
 
     @property
     def needs_registers(self) -> bool:
-        """True if the kernel `key_gradient` needs more registers than for the dot product."""
+        """True if the kernel `key_gradient` needs more registers than for plain dot products."""
         return self.computed or self.relations or (self.received and self.dot_product)
 
 
 class Row(NamedTuple):
-    """Preferred configuration of some kernels.
+    """Row of a table of configurations. Earlier rows of a table are preferred.
 
     Attributes:
-      kernels: Names of the kernels.
-      applies: Returns True if the row can be used for a call.
-      config: Configuration of the kernels.
-      reason: Advantage over the configurations of later rows.
+      kernels: Names of the kernels that can use the configuration.
+      applies: Returns True if a call with the given `Facts` can use the configuration.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      reason: Advantage over the configurations of later rows, in words.
     """
 
     kernels: tuple[str, ...]
@@ -286,8 +286,8 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
     """Return the bytes of shared memory that Mosaic GPU requests for a thread block of a kernel.
 
-    The result may be too large for the query gradient of keys wider than 128: it includes memory
-    for reductions, and this kernel may have none.
+    For the kernel `query_gradient` with keys wider than 128, the result may be too large: it
+    includes the memory for reductions, which this kernel may not need.
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]

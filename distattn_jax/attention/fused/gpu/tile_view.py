@@ -82,11 +82,10 @@ def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
 def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
     """Return a mask that is True for the visible entries of a tile.
 
-    The mask ignores the padding of queries: the forward kernel sets the outputs of padded queries
-    to 0, and their logsumexp makes their weights 0 in all other kernels. If the score map is
-    transposed, the mask also ignores the padding and the mask of keys, because the kernels set the
-    outputs of these keys to 0. In a kernel with moving rows (see `ScoreMap.has_moving_rows`), the
-    mask includes the padding and the mask of keys.
+    Padded queries count as visible: the forward kernel sets their outputs to 0, and their logsumexp
+    makes their weights 0 in all other kernels. If the rows are keys, padded keys and keys that the
+    key mask hides also count as visible, because the kernels set the outputs of these keys to 0. In
+    the kernel `position_gradient`, which has no output per key, such keys are not visible.
     """
     conditions = []
     if context.score_map.has_moving_rows:
@@ -135,7 +134,7 @@ def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return the distances |i - j| of a tile, and the values of f if they are in a table."""
+    """Return functions for the distances |i - j| of a tile, and for f if f is in a table."""
     stored = None
     if "function" in tile.ring_names:
         stored = functools.partial(tile.load_diagonals, "function")

@@ -15,12 +15,20 @@ Shape = tuple[int, int]  # rows and columns of a tile
 
 
 def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
-    """Return 2^(score - logarithm), where `logarithm` is a maximum or a logsumexp."""
+    """Return 2^(score - logarithm) for each entry of a tile. Scores are to base 2.
+
+    Args:
+      logarithm: Tile that contains the maximum or the logsumexp of the query of each entry.
+    """
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
 def weigh_zero_scores(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
+    """Return the attention weights of a tile whose scores are treated as 0.
+
+    The weight is 2^-logsumexp for visible entries, and 0 for masked entries. The columns of the
+    tile must be queries.
+    """
     visible = view_visibility(context, tile)
     logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
     weights = jnp.exp2(-logsumexp)
@@ -39,16 +47,17 @@ def compute_score_gradient(
 ) -> jax.Array:
     """Return `factor` times the gradient of the scores, which is A (dO · V + g - D).
 
-    See `fused.kernels`. If a vector is added, `factor` costs no instruction per entry: the
-    instruction that adds g - D to dO · V also multiplies dO · V by `factor`.
+    The module `kernels` of the package `fused` explains this formula. If a vector is added,
+    `factor` costs no additional instruction per entry: the instruction that adds g - D to dO · V
+    also multiplies dO · V by `factor`.
 
     Args:
       weights: Attention weights A.
       weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
-      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. If None,
-        nothing is added.
-      per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
-        If None, nothing is added.
+      per_row: Vector that is added to each column of `weight_gradient`: -D if the rows are queries,
+        g if the rows are keys. If None, nothing is added.
+      per_column: Vector that is added to each row of `weight_gradient`: -D if the columns are
+        queries, g if the columns are keys. If None, nothing is added.
       factor: Number by which the gradient is multiplied. None means 1.
     """
     weight_gradient = drop(context, tile, weight_gradient)
@@ -77,7 +86,7 @@ def add_vectors(
 
 
 def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array:
-    """Set the entries that dropout drops to 0. Kept entries are not scaled."""
+    """Set the entries that dropout drops to 0. Do not scale the entries that it keeps."""
     if not context.score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(context, tile), entries, 0.0)

@@ -8,8 +8,9 @@ keys.
 
 In relative position attention, the forward kernel also computes the relation weights: see
 `relations`. A query has one key for each relation from 1 to 2k - 1. The kernel writes the scores of
-these entries to global memory, tile by tile. A query has many keys of the end relations 0 and 2k.
-The kernel sums their weights in its state, one sum for each of the `ends`.
+these entries to global memory, tile by tile. Many keys of a query have one of the end relations 0
+and 2k. The kernel sums their weights in its state, in the list `ends`: one sum for each query and
+end relation.
 
 In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
 position vectors and p are separate queries: see `position_tiles`.
@@ -34,14 +35,15 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     Inputs: `query` for the rows of the score map, `key` and `value` for the columns. If tiles are
-    skipped, there are two more inputs: `value_sum`, the sum of the values of the skipped keys, and
-    `key_count`, the number of skipped keys.
+    skipped, `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
+    `skipped_sums["key_count"]` is the number of these keys.
 
     Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
     logsumexp of the scores of each query. A scoring with relation weights has three more outputs.
-    `band_scores` are the scores of the relations 1 to 2k - 1, before the multiplication by
-    `score_multiplier`. `weight_before` and `weight_after` are the sums of the weights of relation 0
-    and of relation 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
+    `band_scores` are the scores for each query and each relation from 1 to 2k - 1, before the
+    multiplication by `score_multiplier`. `weight_before` and `weight_after` are, for each query,
+    the sums of the weights of all keys of relation 0 and of relation 2k. Under a causal mask, no
+    key has relation 2k, and there is no `weight_after`.
     """
     score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights
@@ -63,7 +65,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
 
     def weigh_zeros(context, tile, maximum):
-        """Do the same as `weigh` for a tile whose scores are treated as 0."""
+        """Return the same as `weigh`, for a tile whose scores are treated as 0."""
         tile.skip("key")
         visible = view_visibility(context, tile)
         if visible is None:
@@ -78,7 +80,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return new_maximum, weights, weight * count
 
     def weigh(context, tile, maximum):
-        """Return the new maximum, the weights of a tile and their sum in each row."""
+        """Return the new maximum of each row, the weights of a tile, and their sum in each row."""
         if tile.kind.is_zero:
             return weigh_zeros(context, tile, maximum)
         products = multiply_score_operands(

@@ -28,10 +28,11 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     `value` and, if the received attention has a cotangent, `received_cotangent`.
 
     Outputs: `query` is the gradient of the queries. Each name in the scoring's `gradient_names` is
-    an output with one number per query, which the caller sums over the queries. A scoring with
-    relation products has the output `relation_products_gradient`. A scoring with positions has the
-    outputs `position_query`, the gradient of the position queries, and `positions`, the gradient of
-    the position vectors before the multiplication by the scale.
+    an output with one number per query. The caller sums each of these outputs over the queries, to
+    obtain the gradients of the coefficients. A scoring with relation products has the output
+    `relation_products_gradient`. A scoring with position vectors has two more outputs:
+    `position_query`, the gradient of the queries that are multiplied by position vectors, and
+    `positions`, the gradient of the position vectors before the multiplication by the scale.
     """
     score_map, queries, has_received = call.score_map, shape[1], call.has_received_cotangent
     products = call.relations.get("relation_products")

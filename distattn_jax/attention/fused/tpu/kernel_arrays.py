@@ -19,7 +19,15 @@ from distattn_jax.attention.fused.tpu.tile_configs import TileConfig
 
 
 class KernelArrays:
-    """Arrays of the kernels of one attention call."""
+    """Conversion of the arrays of one attention call to the layout of the TPU kernels, and back.
+
+    Attributes:
+      operands: Arrays of the call.
+      queries: Number of queries.
+      keys: Number of keys.
+      padded_queries: Number of queries, rounded up to a multiple of the tile size.
+      padded_keys: Number of keys, rounded up to a multiple of the tile size.
+    """
 
     def __init__(self, operands: Operands, config: TileConfig):
         self.operands = operands
@@ -28,7 +36,10 @@ class KernelArrays:
         self.padded_keys = self.keys + -self.keys % config.keys
 
     def arrange(self, arrays: dict[str, Array], *, is_keys: bool) -> dict[str, Array]:
-        """Return matrices and vectors of `KernelCall` in the layout of the kernels.
+        """Convert matrices and vectors from the layout of `KernelCall` to that of the kernels.
+
+        Matrices (B, L, N, W) become (B, N, W, L), and vectors (B, N, L) become (B, N, 1, L). L is
+        padded to a multiple of the tile size.
 
         Args:
           arrays: Dict from name to array.
@@ -41,9 +52,9 @@ class KernelArrays:
         }
 
     def mask_entries(self) -> dict[str, Array]:
-        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+        """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask has one row per key.
+        The mask has one row per key and one column per query, with padding.
         """
         if self.operands.mask is None:
             return {}
@@ -52,9 +63,9 @@ class KernelArrays:
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Pad one of `Operands.tables` for the padded queries and keys.
+        """Pad one of `Operands.tables`, so that it covers the padded queries and keys.
 
-        The entry of a query and a key uses element `padded_keys` + query - key of the result.
+        Element `padded_keys` + i - j of the result belongs to query i and key j.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_keys - self.keys
@@ -62,9 +73,9 @@ class KernelArrays:
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
 
     def arrange_positions(self, positions: Float[Array, "#B D #N H"]) -> Float[Array, "#B #N H _"]:
-        """Transpose and pad the position vectors for the padded queries and keys.
+        """Transpose and pad the position vectors, so that they cover the padded queries and keys.
 
-        The entry of a query and a key uses column `padded_queries` + key - query of the result.
+        Column `padded_queries` + j - i of the result belongs to query i and key j.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_queries - self.queries
@@ -86,7 +97,7 @@ class KernelArrays:
         return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
 
     def output_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from name to type of all outputs of a kernel, in the kernel's layout."""
+        """Return a dict from name to shape and dtype of each output that a kernel writes."""
         types = {}
         batch, _, heads, _ = self.operands.query.shape
         length = self.padded_keys if call.score_map.is_transposed else self.padded_queries
@@ -96,7 +107,7 @@ class KernelArrays:
         return types | self._relation_types(call) | self._position_types(call)
 
     def restore_outputs(self, outputs: dict[str, Array], call: KernelCall) -> dict[str, Array]:
-        """Return the outputs of a kernel in the layout of `KernelCall`. Vectors stay padded."""
+        """Convert the outputs of a kernel to the layout of `KernelCall`. Vectors stay padded."""
         length = self.keys if call.score_map.is_transposed else self.queries
         restored = {
             name: outputs[name][:, :, 0] if len(x.shape) == 3 else _restore(outputs[name], length)
@@ -117,7 +128,7 @@ class KernelArrays:
         return restored
 
     def _relation_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from the output name to the type of the output that depends on relations.
+        """Return {name: type} for the output of a kernel that has one row per relation.
 
         The dict is empty if the kernel has no such output.
         """
@@ -133,7 +144,7 @@ class KernelArrays:
         return {}
 
     def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from the output name to the type of the gradient of the position vectors.
+        """Return {"positions": type}, the type of the gradient of the position vectors.
 
         The dict is empty if the kernel does not compute this gradient.
         """
@@ -149,7 +160,7 @@ class KernelArrays:
     def _restore_positions(
         self, gradient: Float[Array, "#B N _ 128"], call: KernelCall
     ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors in the shape of the operand."""
+        """Convert the output `positions` of a kernel to the gradient of `Operands.positions`."""
         positions, scoring = self.operands.positions, call.score_map.scoring
         assert positions is not None, "the kernel has computed their gradient"
         batch, heads, _, lanes = gradient.shape
@@ -171,7 +182,7 @@ def _restore(x: Float[Array, "B N W _"], length: int) -> Float[Array, "B {length
 
 
 def _transpose(x: Float[Array, "B L N W"], length: int) -> Float[Array, "B N W {length}"]:
-    """Transpose a matrix for the kernels, and pad its positions with zeros."""
+    """Transpose (B, L, N, W) to (B, N, W, L), and pad L with zeros to `length`."""
     x = jnp.transpose(x, (0, 2, 3, 1))
     return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, length - x.shape[3])))
 

@@ -44,15 +44,17 @@ class Tile(NamedTuple):
 
 
 class BlockContext(NamedTuple):
-    """Data of a program that are the same for all of its tiles.
+    """Data that a program of the grid uses in all of its tiles.
+
+    A program computes one block of rows of one head and example.
 
     Attributes:
       score_map: Scoring, masking and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
       load: Returns an array, given its name: the block of a resident array, shape (W, block) or
         (1, block), or a whole array of `KernelInputs.shared`.
-      scalars: Scalars of the example and the head.
-      skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
+      scalars: Dict from name to a tuple of numbers of the example and the head.
+      skipped_sums: Sums over the tiles that the block skips, shape (W, 1): see `skipped_tiles`.
       scratch: References to the buffers that `KernelBody.scratch` declares.
       kept: References to the buffers that `KernelBody.kept` declares.
       is_first: True in the first program of a head.
@@ -74,14 +76,15 @@ class KernelBody(NamedTuple):
     """Computation of one kernel: three functions of a loop that updates buffers tile by tile.
 
     Attributes:
-      scratch: Buffers: a dict from name to the shape of a float32 buffer, or to a type.
+      scratch: Buffers of a program: a dict from name to the shape of a float32 buffer in VMEM, or
+        to a Pallas memory type.
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
       finish: Returns a dict from name to output of the block, computed from the buffers.
       summed_outputs: Names of the outputs that are summed over all blocks of a head, and over all
         examples that share the output.
-      kept: Buffers that keep their contents from block to block: a dict from name to type. All
-        examples and blocks of a head use the same buffers, one after the other.
+      kept: Buffers that keep their contents from block to block: a dict from name to Pallas memory
+        type. All examples and blocks of a head use the same buffers, one after the other.
     """
 
     scratch: Mapping[str, Any]
@@ -98,7 +101,7 @@ class KernelInputs(NamedTuple):
     Attributes:
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
-      shared: Matrices of each head that belong to no row or column, shape (B, N, W, 128).
+      shared: Matrices that all rows and columns of a head share, shape (B, N, W, 128).
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
       diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). The entry of a query
         and a key uses element origin + query - key, where `origin` is an argument of

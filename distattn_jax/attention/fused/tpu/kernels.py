@@ -90,7 +90,8 @@ class _TPUKernels(KernelCalls):
     def _make_body(self, call: KernelCall, inputs: KernelInputs) -> KernelBody:
         """Return the body of a kernel.
 
-        The body also prepares the relations and distances of its tiles.
+        The body also converts inputs with one row per relation to bands (see `expand_inputs`), and
+        stores the distance function in VMEM (see `keep_distances`).
         """
         body = BODIES[call.name](call, self.config.shape)
         if call.relations:

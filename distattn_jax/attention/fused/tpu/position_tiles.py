@@ -28,7 +28,10 @@ LANES_BITS = LANES.bit_length() - 1
 
 
 def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return, for each entry of a tile, the product of its query and its position vector."""
+    """Return the product of position query i and position vector j - i for each entry of a tile.
+
+    i is the query and j is the key of the entry.
+    """
     load = tile.load if context.score_map.is_transposed else context.load
     query, positions = load("position_query"), tile.load("positions")
     columns = []
@@ -42,14 +45,15 @@ def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
 def add_gradients(
     context: BlockContext, tile: Tile, product_gradient: jax.Array, origin: int
 ) -> None:
-    """Add the gradients of a tile to the buffer `position_query` and the output `positions`.
+    """Add the contribution of a tile to the gradients dp of the position queries and dR of R.
 
-    The output `positions` has 128 columns. Each group of 128 diagonals has W consecutive rows,
-    where W is the width of a position vector.
+    R are the position vectors. The buffer `position_query` contains dp. The output `positions`
+    contains dR: the rows g W to (g + 1) W - 1 belong to the diagonals 128 g to 128 g + 127, with
+    one column per diagonal. W is the width of a position vector.
 
     Args:
-      product_gradient: Gradient of the products of the tile.
-      origin: Index of the diagonal query = key.
+      product_gradient: Gradient dP of the products of the tile.
+      origin: Index of the diagonal query = key among all diagonals.
     """
     query, positions = context.load("position_query"), tile.load("positions")
     width = query.shape[0]
@@ -67,11 +71,19 @@ def add_gradients(
 
 
 def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
-    """Return the position vectors for the group of queries that begins with query `first`."""
+    """Return the position vectors that a group of 128 queries of a tile needs.
+
+    Args:
+      positions: Position vectors of all diagonals of the tile, one column per diagonal.
+      first: Index of the first query of the group, counted from the first query of the tile.
+    """
     start = tile.shape[1] - LANES - first
     return positions[:, start : start + tile.shape[0] + LANES]
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows by which each column moves: 128 - i for column i."""
+    """Return the number of rows by which the products of each query move, shape (1, 128).
+
+    Column i moves by 128 - i rows: see the top of this module.
+    """
     return LANES - lane_indices((1, LANES))

@@ -33,7 +33,7 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
     """Multiply two matrices, and return the product in float32.
 
     Args:
-      axes: Axis of each matrix over which the products are summed.
+      axes: Contracted axis of each matrix: (1, 0) is left @ right, (0, 0) is left.T @ right.
     """
     return lax.dot_general(
         left,

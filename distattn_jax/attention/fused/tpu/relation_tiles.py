@@ -37,9 +37,9 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a kernel body that converts its inputs with one row per relation to bands.
+    """Return a copy of a kernel body that also converts inputs with one row per relation to bands.
 
-    See `bands`.
+    See `bands`. `read_relations` reads these bands.
 
     Args:
       blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
@@ -71,9 +71,12 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Look up the number of each entry of a tile in the band of the input `name`.
+    """Return input[r, i] for each entry of a tile, where i is its query and r its relation.
 
-    In a far tile, all keys of a query have the same number, so that the result has one row.
+    In a far tile, all keys of a query have the same relation, so that the result has one row.
+
+    Args:
+      name: Name of an input with one row per relation and one column per query.
     """
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
@@ -91,6 +94,9 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
     """Return a dict from name to shape of the buffers for the relation weights.
 
     The dict is empty if the scoring has no relation weights.
+
+    Args:
+      queries: Number of queries of a block.
     """
     if not score_map.scoring.has_relation_weights:
         return {}
@@ -103,9 +109,13 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of weights of each query by `correction`, when its reference changes.
+    """Multiply the sums of the weights of relation 0 and of relation 2k by `correction`.
 
-    The reference is the number that is subtracted from the scores before 2^x.
+    The forward kernel calls this function when the reference of a query changes. The reference is
+    the number that the kernel subtracts from all scores of the query: see the top of this module.
+
+    Args:
+      correction: Factor for each query, shape (1, queries).
     """
     if context.score_map.scoring.has_relation_weights:
         for side in _sides(context.score_map):
@@ -140,7 +150,7 @@ def add_weights(
 def finish_weights(
     context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return a dict with the relation weights, or an empty dict if the scoring has none.
+    """Return {"relation_weights": W}, or an empty dict if the scoring has no relation weights.
 
     Args:
       reference: Last reference of each query, shape (1, queries).
@@ -170,12 +180,13 @@ def finish_weights(
 
 
 def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return a dict with the shape of the buffer for the gradient of the relation products.
+    """Return {name: shape} for the buffer that holds the gradient of the relation products.
 
     The dict is empty if the scoring has no relation products.
 
     Args:
-      queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
+      queries: Number of columns of the gradient: the number of queries in a block, or 128 for a
+        bias that all queries share.
     """
     if not score_map.scoring.has_relation_products:
         return {}
@@ -183,7 +194,10 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
 
 
 def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -> None:
-    """Add the gradient of the scores of a tile to the gradient of the relation products."""
+    """Add the gradient of the scores of a tile to the buffer of the relation products' gradient.
+
+    The buffer is a band: `finish_gradient` sums its entries by relation.
+    """
     if not context.score_map.scoring.has_relation_products:
         return
     band = context.scratch[GRADIENT]
@@ -196,9 +210,12 @@ def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -
 
 
 def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:
-    """Return a dict with the gradient of the relation products.
+    """Return {name: gradient} for the gradient of the relation products.
 
     The dict is empty if the scoring has no relation products.
+
+    Args:
+      multiplier: Factor by which the gradient is multiplied.
     """
     if not context.score_map.scoring.has_relation_products:
         return {}
@@ -212,9 +229,10 @@ def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Arr
 
 
 def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax.Array]]:
-    """Return the first key, the first query and the index in its band for each square of a tile.
+    """Divide a tile into squares of 128 keys and 128 queries.
 
-    Keys and queries are counted from the first key and the first query of the tile.
+    Return, for each square, its first key, its first query and its index in the band. Keys and
+    queries are counted from the first key and the first query of the tile.
     """
     offset = read_lengths(context.scalars).offset
     return [
@@ -225,7 +243,12 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
 
 
 def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
-    """Convert an input with one row per relation to one band for each group of 128 columns."""
+    """Convert an input to bands, one for each group of 128 queries, and store them in VMEM.
+
+    Args:
+      name: Name of the input.
+      array: Input with one row per relation and one column per query.
+    """
     band, clip_distance = context.scratch[_band_name(name)], context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     for group in range(band.shape[0]):
@@ -238,7 +261,14 @@ def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
 
 
 def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
-    """Write the numbers of the only relation of a far tile to the first row of one square."""
+    """Store the numbers that `read_relations` reads for a far tile.
+
+    All entries of a far tile have the same relation, 0 or 2k. The numbers of this relation, one per
+    query, are stored in the first row of square 0 or of the last square of the band.
+
+    Args:
+      name: Name of an input with one row per relation and one column per query.
+    """
     band, square = context.scratch[_band_name(name)], _far_square(tile)
     row = 0 if square == 0 else 2 * context.score_map.scoring.clip_distance
     numbers = tile.load(name)[row : row + 1]
@@ -247,14 +277,17 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index in a band that all squares of a far tile have."""
+    """Return the index in the band of the squares of a far tile.
+
+    The index is 0 if the tile has relation 0, and 5 if the tile has relation 2k.
+    """
     return 0 if tile.kind.side == BEFORE else LAST
 
 
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Convert the squares 1 to 4 of a band, and the sums of both ends, to one row per relation."""
+    """Sum the entries of a band by relation: see `collapse_band`."""
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)
@@ -266,5 +299,5 @@ def _band_name(name: str) -> str:
 
 
 def _sides(score_map: ScoreMap) -> tuple[int, ...]:
-    """Return the sides on which visible keys can have an end relation: see `end_sides`."""
+    """Return `relations.end_sides` for the window of a score map."""
     return end_sides(is_causal=score_map.window.is_causal)

@@ -47,11 +47,13 @@ class Scratch(NamedTuple):
     """Buffers in VMEM and semaphores of the copies.
 
     Attributes:
-      slots: Two slots for each streamed array.
+      slots: Buffers of the streamed arrays. Each has two slots: one for the current tile, and one
+        for the next tile.
       arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
       body: Buffers of the kernel body.
       kept: Buffers of the kernel body that keep their contents from block to block.
-      sums: Float32 buffers for summed outputs of 16 bits. Other outputs are summed in place.
+      sums: Float32 buffers for the sums of `KernelBody.summed_outputs` whose dtype has 16 bits.
+        Float32 outputs are summed in place.
     """
 
     slots: dict[str, Any]
@@ -243,7 +245,7 @@ def _scratch_types(kernel: Kernel, inputs: KernelInputs) -> tuple[Scratch]:
 
 
 def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
-    """Return the first tile of each block, followed by the `RunNumbers` of each run.
+    """Return a list of numbers for each block: its first tile, then the `RunNumbers` of its runs.
 
     The first tile is -1 if the block visits no tile.
     """
@@ -263,7 +265,7 @@ def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]
 
 
 def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
-    """Return `call`, which runs a kernel, with support for `vmap`.
+    """Add support for `vmap` to a function that runs a kernel.
 
     The mapped axis becomes part of the batch axis, because Pallas cannot batch the arrays that a
     kernel copies from HBM.
@@ -332,7 +334,7 @@ def _run_block(
         return ref.at[*_shared_index(ref.shape, kernel.counts, (example, head))]
 
     def place(tile: Array) -> tuple[Array, Array]:
-        """Return the first query and the first key of a tile."""
+        """Return the first query and the first key of a tile, given the index of the tile."""
         column = pl.multiple_of(tile * tile_columns, tile_columns)
         return (column, start) if is_transposed else (start, column)
 
@@ -432,7 +434,10 @@ def _run_block(
 
 
 def _round(source: Any, target: Any) -> None:
-    """Copy an array in VMEM to an array of a smaller dtype. A loop keeps the code short."""
+    """Copy a float32 array in VMEM to an array of a 16-bit dtype.
+
+    The function copies a few rows at a time, in a loop, so that the compiled code is short.
+    """
 
     def step(i: Array, _: None) -> None:
         rows = pl.ds(pl.multiple_of(i * ROUNDED_ROWS, ROUNDED_ROWS), ROUNDED_ROWS)
@@ -444,10 +449,10 @@ def _round(source: Any, target: Any) -> None:
 def _shared_index(
     shape: tuple[int, ...], counts: tuple[int, int], indices: tuple[Any, Any]
 ) -> tuple[Any, ...]:
-    """Return the indices of an example and a head in an array with fewer examples or heads.
+    """Return the indices of an example and a head in an array that examples or heads may share.
 
-    All examples or heads share an axis of size 1. Consecutive heads share a head of an array with
-    fewer heads.
+    If an axis of the array has size 1, its index is 0. If the array has fewer heads than the
+    kernel, groups of consecutive heads of the kernel use the same head of the array.
 
     Args:
       shape: Shape of the array, which begins with examples and heads.

@@ -58,10 +58,10 @@ def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
 def view_visibility(context: BlockContext, tile: Tile) -> jax.Array | None:
     """Return a mask that is True for visible entries, or None if all entries are visible.
 
-    The mask ignores the padding of queries: the forward kernel sets the outputs of padded queries
-    to 0, and their logsumexp makes their weights 0 in all other kernels. If the rows are keys, the
-    mask also ignores the padding and the mask of keys, because the kernels set the outputs of these
-    keys to 0.
+    Padded queries count as visible: the forward kernel sets their outputs to 0, and their logsumexp
+    makes their weights 0 in all other kernels. If the rows of the score map are keys, padded keys
+    and keys that the key mask hides also count as visible, because the kernels set the outputs of
+    these keys to 0.
     """
     if not tile.kind.is_masked:
         return None

@@ -19,7 +19,7 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
 
 
 def weigh_zero_scores(context: BlockContext, tile: Tile, logarithm: jax.Array) -> jax.Array:
-    """Do the same as `compute_weights` for a tile whose scores are treated as 0."""
+    """Return the same as `compute_weights`, for a tile whose scores are treated as 0."""
     weights = jnp.broadcast_to(jnp.exp2(-logarithm), tile.shape)
     return zero_masked(weights, view_visibility(context, tile))
 
@@ -40,7 +40,10 @@ def compute_score_gradient(
 ) -> jax.Array:
     """Return the gradient of the scores, A_ij (dO_i · V_j + g_j - D_i).
 
+    The module `kernels` of the package `fused` explains this formula.
+
     Args:
+      weights: Attention weights A_ij.
       weight_gradient: Products dO_i · V_j.
       per_query: Numbers -D_i, shape (1, queries).
       per_key: Numbers g_j, shape (1, keys), or None if g is 0.
@@ -54,7 +57,7 @@ def compute_score_gradient(
 
 
 def drop(context: BlockContext, tile: Tile, entries: jax.Array) -> jax.Array:
-    """Set the entries that dropout drops to 0. Kept entries are not scaled."""
+    """Set the entries that dropout drops to 0. Do not scale the entries that it keeps."""
     if not context.score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
@@ -68,6 +71,6 @@ def is_visible_key(context: BlockContext, keys: int) -> jax.Array:
 
 
 def fill_with_zeros(context: BlockContext) -> None:
-    """Fill all buffers with zeros."""
+    """Fill all buffers in `context.scratch` with zeros."""
     for buffer in context.scratch.values():
         buffer[...] = jnp.zeros_like(buffer)

@@ -31,15 +31,15 @@ SMALLEST_SUM, LARGEST_SUM = 2.0**-64, 2.0**64
 def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    The weights of a query are powers 2^(score - reference). The usual reference is the maximum of
-    the scores, which is known only after all products of a tile. This kernel starts with the
-    reference 0, and keeps it while the sums of weights are between 2^-64 and 2^64. It can then
-    compute the power of a score as soon as the product is known. Otherwise, the maximum becomes the
-    reference, and the tile is computed again.
+    The unnormalised weights of a query are powers 2^(score - reference). The usual reference is the
+    maximum of the scores, which is known only after all products of a tile. This kernel starts with
+    the reference 0, so that it can compute each power as soon as the product is known. If the sum
+    of the weights of a query leaves the range from 2^-64 to 2^64, the maximum becomes the reference
+    of the query, and the tile is computed again.
 
-    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, there are two
-    more inputs: `value_sum`, the sum of the values of the skipped keys, and `key_count`, the number
-    of skipped keys.
+    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped,
+    `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
+    `skipped_sums["key_count"]` is the number of these keys.
 
     Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
     logsumexp of the scores of each query. A scoring with relation weights also has the output
@@ -71,9 +71,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
 
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
-        """Compute the weights of a tile, and return their sum for each query.
+        """Compute the unnormalised weights of a tile, and return their sum for each query.
 
-        Also apply dropout to the weights, and store them in the buffer "weights".
+        Also store the weights, after dropout, in the buffer "weights". The sum is that of the
+        weights before dropout.
         """
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:

@@ -81,7 +81,7 @@ MAPPING_FORMS: dict[Any, _MappingForm] = {
 
 @register(DistanceAware)
 class DistanceAwareView(KernelView):
-    """Distance-aware attention, with the early adjustments."""
+    """`KernelView` of distance-aware attention that adjusts scores before the softmax."""
 
     def make_form(self, variant, block):
         is_additive = variant.adjust == early_add
@@ -124,7 +124,11 @@ class DistanceAwareView(KernelView):
 
 
 def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> Coefficients:
-    """Return the coefficients of the distance function f of each head."""
+    """Return the coefficients of the distance function f of each head.
+
+    Args:
+      factor: Factor by which the height is multiplied.
+    """
     mapping: Any = variant.mapping
     slope, shift, height = MAPPING_FORMS[mapping].coefficients(variant.weight, variant.shape)
     # f at a distance beyond all others, rounded exactly as the mapping rounds it.
@@ -134,7 +138,12 @@ def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> C
 
 
 def _select_tolerance(variant: DistanceAware, block: Block) -> float | None:
-    """Return the tolerance of the variant, or the default for the dtype and the lengths."""
+    """Return `KernelForm.tolerance` for a call.
+
+    The default is 2^-10 for 16-bit values, and 0 for float32. With fewer than 1,024 queries and
+    keys, return None unless the variant sets a positive tolerance: replacing f by a constant then
+    saves no time.
+    """
     tolerance = variant.tolerance
     if tolerance is None:
         tolerance = DEFAULT_TOLERANCE if block.value.dtype.itemsize <= 2 else 0.0

@@ -21,7 +21,7 @@ from distattn_jax.attention.variants import DistanceBias, T5Buckets, alibi
 
 @register(DistanceBias)
 class DistanceBiasView(KernelView):
-    """Dot-product attention with a bias that is a function of the relative position."""
+    """`KernelView` of dot-product attention plus a bias that depends on the relative position."""
 
     def make_form(self, variant, block):
         scale, parameters = block.scale, variant.parameters

@@ -8,7 +8,7 @@ from distattn_jax.attention.variants import RelativePosition
 
 @register(RelativePosition)
 class RelativePositionView(KernelView):
-    """Relative position attention, with tables for keys, for values, or for both."""
+    """`KernelView` of relative position attention, with a table for keys, for values, or both."""
 
     def make_form(self, variant, block):
         distances = _clip_distances(variant)
