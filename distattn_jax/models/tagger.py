@@ -100,10 +100,7 @@ class Tagger(nnx.Module):
         )
         self.project = nnx.Linear(width + spelling_features, sizes.features, dtype=dtype, rngs=rngs)
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes),
-            implementation=implementation,
-            dtype=dtype,
-            rngs=rngs,
+            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
         )
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 

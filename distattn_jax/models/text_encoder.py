@@ -48,10 +48,7 @@ class SequenceEncoder(nnx.Module):
         selected = get_method(method)
         self.positions = selected.positions
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes),
-            implementation=implementation,
-            dtype=dtype,
-            rngs=rngs,
+            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs
@@ -104,13 +101,7 @@ class TextEncoder(nnx.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        sizes: Sizes,
-        dtype: Any = None,
-        rngs: nnx.Rngs,
-        **arguments: Any,
+        self, vocabulary: int, *, sizes: Sizes, dtype: Any = None, rngs: nnx.Rngs, **arguments: Any
     ):
         width = sizes.embedding_features
         self.embedding = nnx.Embed(vocabulary, width, dtype=dtype, rngs=rngs)

@@ -55,13 +55,7 @@ class Translator(nnx.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        method: str,
-        sizes: Sizes,
-        rngs: nnx.Rngs,
-        **arguments: Any,
+        self, vocabulary: int, *, method: str, sizes: Sizes, rngs: nnx.Rngs, **arguments: Any
     ):
         stack_arguments = get_method(method).stack_arguments(sizes)
         self.encoder = Encoder(**stack_arguments, rngs=rngs, **arguments)

@@ -66,8 +66,7 @@ class RelativePosition(nnx.Module):
     def __call__(self) -> attention.RelativePosition:
         """Return the attention variant with the current tables."""
         return attention.RelativePosition(
-            _clip_table(self.keys, self.key_distance),
-            _clip_table(self.values, self.value_distance),
+            _clip_table(self.keys, self.key_distance), _clip_table(self.values, self.value_distance)
         )
 
 

@@ -154,10 +154,7 @@ def _pattern_decorrelation(outputs: Any, batch: Batch, options: GuideOptions) ->
 
 
 def _make_pattern_guide(
-    title: str,
-    name: str,
-    target: Callable[[Batch, GuideOptions], guiding.Target],
-    **inputs: Any,
+    title: str, name: str, target: Callable[[Batch, GuideOptions], guiding.Target], **inputs: Any
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 

@@ -27,9 +27,7 @@ class LanguageModelingData(DataConfig):
     )
     batch_size: int = option(32, "number of examples in a batch, over all devices", minimum=1)
     validation_tokens: int = option(
-        0,
-        "number of tokens at the start of the validation set that are used; 0 for all",
-        minimum=0,
+        0, "number of tokens at the start of the validation set that are used; 0 for all", minimum=0
     )
     test_tokens: int = option(
         0, "number of tokens at the start of the test set that are used; 0 for all", minimum=0

@@ -55,10 +55,7 @@ def parse_tags(tags: Sequence[str]) -> SpanTags | None:
 
 
 def count_spans(
-    true: Int[Array, "B T"],
-    predicted: Int[Array, "B T"],
-    valid: Bool[Array, "B T"],
-    tags: SpanTags,
+    true: Int[Array, "B T"], predicted: Int[Array, "B T"], valid: Bool[Array, "B T"], tags: SpanTags
 ) -> dict[str, Int[Array, ""]]:
     """Count the true spans, the predicted spans, and the predicted spans that equal a true span.
 

@@ -229,10 +229,7 @@ def encode_words(
     spelling = [np.frombuffer(word.encode(), np.uint8) for row in words for word in row]
     values = np.concatenate([np.zeros(0, np.int32), *spelling]).astype(np.int32) + 1
     offsets = np.cumsum([0, *map(len, spelling)], dtype=np.int64)
-    return {
-        COLUMN: tokens,
-        "spelling": Nested.from_counts(Ragged(values, offsets), counts, width),
-    }
+    return {COLUMN: tokens, "spelling": Nested.from_counts(Ragged(values, offsets), counts, width)}
 
 
 def describe_words(

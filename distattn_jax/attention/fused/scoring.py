@@ -106,11 +106,7 @@ class Scoring:
         return len(self.gradient_names)
 
     def read_positions(
-        self,
-        read_distances: Callable[[], Distances],
-        read_table: ReadTable,
-        *,
-        is_far: bool,
+        self, read_distances: Callable[[], Distances], read_table: ReadTable, *, is_far: bool
     ) -> Any:
         """Return the argument `positions` of `score`, or None if `score` needs no positions.
 

@@ -15,10 +15,7 @@ from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel, coun
 
 
 def copy_tiles(
-    kernel: Kernel,
-    grid_index: GridIndex,
-    bounds: tuple[jax.Array, jax.Array],
-    iteration: jax.Array,
+    kernel: Kernel, grid_index: GridIndex, bounds: tuple[jax.Array, jax.Array], iteration: jax.Array
 ) -> jax.Array:
     """Copy the inputs of all tiles that a block visits into the ring buffers.
 
