@@ -395,9 +395,10 @@ def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
 
 
 def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
-    """Return the key mask and the segments in two dicts from name to array.
+    """Return two dicts from name to array: the first for the rows, the second for the columns.
 
-    The first dict has the arrays of the rows of the score map, the second those of the columns.
+    The arrays are the key mask, the segments of the queries and the segments of the keys. Each of
+    them belongs to the rows or to the columns of the score map.
     """
     rows: Arrays = {}
     columns: Arrays = {}

@@ -24,7 +24,10 @@ def count_parameters(variant: Any) -> int:
 
 
 def unsupported_parameters_reason(variant: Any) -> str | None:
-    """Return an error text if a function has too many parameters for the kernels, else None."""
+    """Return an error text if a variant has too many parameters for the kernels, else None.
+
+    The parameters are the arrays of the variant, such as w and v of `DistanceAware`.
+    """
     parameters = count_parameters(variant)
     if parameters <= MAX_PARAMETERS:
         return None
@@ -37,9 +40,10 @@ def unsupported_parameters_reason(variant: Any) -> str | None:
 def make_tables(
     evaluate: Callable[[Any, Int[Array, "T S"]], Array], variant: Any, block: Block, factor: float
 ) -> tuple[Float[Array, "B N C"], tuple[Float[Array, "B N D"], ...]]:
-    """Return the parameters of each head, and the tables of f and of its derivatives.
+    """Return the parameters of each head, and tables of a function f of the relative position.
 
-    Number x of a table belongs to the queries i and keys j with i - j = x - S, for x from 0 to
+    There is one table of f, and one table of the derivative of f by each parameter. The entry at
+    index x of a table belongs to the queries i and keys j with i - j = x - S, for x from 0 to
     T + S, where T and S are the padded numbers of queries and keys. Only the parameters are
     differentiable: the tables are constants.
 

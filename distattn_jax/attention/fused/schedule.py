@@ -241,8 +241,9 @@ def schedule_diagonal_blocks(
 ) -> TileSchedule:
     """Return the tiles that each block of diagonals visits.
 
-    The rows of the tiles are keys, and the columns are queries. The first visited tile may begin
-    before key 0. All sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
+    A tile has `tile_size` queries. Its keys are those on the diagonals of the block, so that they
+    move with the queries: in the first tile, some of them may lie before key 0. Tiles are counted
+    along the queries. All sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
 
     Args:
       blocks: Number of blocks of diagonals.

@@ -278,13 +278,15 @@ class DistanceScoring(Scoring):
         return TileScores(products * f, products, f)
 
     def score_derivatives(self, products, coefficients):
-        """Return scores with -1e30 at all entries whose product is not positive.
+        """Return scores from which the kernel computes weight times derivative in one step.
 
-        The derivative of a score with respect to its product is f if the product is positive, and 0
-        otherwise. The score -1e30 makes the weight 0, and the kernel multiplies all other weights
-        by f (it subtracts log f from the logsumexp). This takes fewer operations than `score` and
-        `product_gradient`. The result is None if f may be negative, because log f would not exist,
-        and if f is added to the product.
+        The derivative of a score by its product q · k is f if the product is positive, and 0
+        otherwise. The returned score is -1e30 where the product is not positive, so that the
+        weight is 0 there. All other weights are multiplied by f: the kernel subtracts log f from
+        the logsumexp. This takes fewer operations than `score` and `product_gradient`.
+
+        The result is None if f may be negative, because log f would not exist, or if f is added to
+        the product.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None

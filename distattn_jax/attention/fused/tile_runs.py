@@ -95,8 +95,8 @@ class TileSchedule(NamedTuple):
       is_in_column_order: True if each run begins where the previous run ends.
       parts: Number of parts of a block that can visit different tiles. If there are several parts,
         each part has its own entry in `runs`, `start` and `end`, at the index block * parts + part.
-        Each entry of `runs` then ends with one more run, which covers the tiles of all parts of
-        the block.
+        Each entry of `runs` then has one more pair at its end, which kernels do not visit as a run:
+        the first tile and the last tile plus 1 of all parts of the block.
     """
 
     kinds: tuple[TileKind, ...]

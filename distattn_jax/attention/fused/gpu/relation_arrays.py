@@ -42,8 +42,8 @@ class RelationArrays:
 
         Returns:
           A dict of matrices of the shape (B, T, N, R), which are the padded arrays, and a dict of
-          vectors of the shape (B, N, T), which contain the numbers of the relations 0 and 2k. T is
-          padded. Both dicts are empty if `arrays` is empty.
+          vectors of the shape (B, N, T): the columns of relation 0 and of the last relation, R - 1.
+          T is padded. Both dicts are empty if `arrays` is empty.
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():

@@ -27,8 +27,9 @@ class SharedMemory(NamedTuple):
         warpgroup has two buffers, because the rows of the next block arrive early.
       arrived: Barriers that complete when the rows of a warpgroup have been copied.
       ring: Ring buffers of the inputs that change with every tile: streamed columns, diagonals,
-        moving rows and masks. Axis 0 of a buffer is the slot. A slot contains the part of the input
-        that one tile needs, or one of several such parts (see `count_reused_blocks`).
+        moving rows and masks. Axis 0 of a buffer is the slot. One slot contains the part of an
+        input that one tile needs. Diagonals and moving rows need several slots for each tile (see
+        `count_reused_blocks`).
       full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
         its own barriers. All other vectors and the mask share the barriers `VECTORS`, so that a
         tile waits for them only once.
@@ -37,7 +38,8 @@ class SharedMemory(NamedTuple):
       outputs: Buffers for the outputs of each warpgroup. An output may also overwrite the buffer of
         a resident matrix (see `_replaces_resident`). It then has no buffer here. If each warpgroup
         has two buffers for its rows, every output has a buffer here.
-      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
+      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products` in the interpreter.
+        None on a real GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
 
@@ -191,12 +193,12 @@ def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
 
 
 def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
-    """Return a dict from name to number of slots that a tile shares with the previous tile.
+    """Return a dict from name to number of blocks that a tile reuses from the previous tile.
 
-    The names are those of all matrices of diagonals and of moving rows. A slot contains
-    `config.rows` rows of such a matrix. If the number is n, the warpgroups of a thread block need
-    n + 1 slots for a tile. The first n of them were already filled for the previous tile, so that
-    only one more slot is filled for each tile.
+    The names are those of the inputs whose rows move by one block from tile to tile: matrices of
+    diagonals and of moving rows. A block has `config.rows` rows and fills one slot of the ring
+    buffer. A tile needs n + 1 blocks of such an input. The previous tile has already loaded n of
+    them, so that each tile loads only one new block.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}

@@ -47,17 +47,18 @@ def compute_score_gradient(
 ) -> jax.Array:
     """Return `factor` times the gradient of the scores, which is A (dO · V + g - D).
 
-    The module `kernels` of the package `fused` explains this formula. If a vector is added,
-    `factor` costs no additional instruction per entry: the instruction that adds g - D to dO · V
-    also multiplies dO · V by `factor`.
+    The module `kernels` of the package `fused` explains this formula. The vectors -D and g are the
+    arguments `per_row` and `per_column`. One instruction adds a vector to dO · V and multiplies
+    dO · V by `factor`, so that `factor` costs nothing if at least one vector is given.
 
     Args:
       weights: Attention weights A.
-      weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
-      per_row: Vector that is added to each column of `weight_gradient`: -D if the rows are queries,
-        g if the rows are keys. If None, nothing is added.
-      per_column: Vector that is added to each row of `weight_gradient`: -D if the columns are
-        queries, g if the columns are keys. If None, nothing is added.
+      weight_gradient: Products dO · V of the tile. If both vectors are None, the products already
+        contain them: dO · V + g - D.
+      per_row: Vector with one number for each row of the tile: -D if the rows are queries, g if the
+        rows are keys. If None, nothing is added.
+      per_column: Vector with one number for each column of the tile: -D if the columns are queries,
+        g if the columns are keys. If None, nothing is added.
       factor: Number by which the gradient is multiplied. None means 1.
     """
     weight_gradient = drop(context, tile, weight_gradient)

@@ -37,14 +37,15 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a copy of a kernel body that also converts inputs with one row per relation to bands.
+    """Return a copy of a kernel body whose inputs with one row per relation become bands.
 
-    See `bands`. `read_relations` reads these bands.
+    The new body converts these inputs to bands before it runs the given body (see `bands`).
+    `read_relations` reads the bands.
 
     Args:
       blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
-      streamed: Names of the inputs that are streamed, because the columns of the score map are
-        queries.
+      streamed: Names of those inputs that are streamed. In kernels whose columns of the score map
+        are queries, these inputs are streamed with the queries.
     """
     bands = {
         _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
@@ -261,10 +262,12 @@ def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
 
 
 def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
-    """Store the numbers that `read_relations` reads for a far tile.
+    """Copy the numbers of one relation into the band, for a far tile.
 
-    All entries of a far tile have the same relation, 0 or 2k. The numbers of this relation, one per
-    query, are stored in the first row of square 0 or of the last square of the band.
+    All entries of a far tile have the same relation, 0 or 2k. This function copies the numbers of
+    this relation, one per query, from the input to the band (see `bands`): to the first row of
+    square 0 for relation 0, and to the first row of the last square for relation 2k.
+    `read_relations` reads them there.
 
     Args:
       name: Name of an input with one row per relation and one column per query.
@@ -287,7 +290,12 @@ def _far_square(tile: Tile) -> int:
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Sum the entries of a band by relation: see `collapse_band`."""
+    """Return the sums of the entries of a tile for each relation and query: see `collapse_band`.
+
+    Args:
+      squares: Squares of the band (see `bands`).
+      ends: Sums for the relations 0 and 2k of the entries outside of the band.
+    """
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)

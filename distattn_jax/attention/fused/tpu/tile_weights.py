@@ -64,7 +64,10 @@ def drop(context: BlockContext, tile: Tile, entries: jax.Array) -> jax.Array:
 
 
 def is_visible_key(context: BlockContext, keys: int) -> jax.Array:
-    """Return a mask of shape (1, keys) that is True for the visible keys of the block."""
+    """Return a mask of shape (1, keys) that is True for keys that are not masked and not padding.
+
+    `keys` is the number of keys of the block that the kernel computes.
+    """
     if context.score_map.has_key_mask:
         return context.load("key_mask") > 0
     return lane_indices((1, keys)) < read_lengths(context.scalars).key - context.start
