@@ -93,9 +93,7 @@ def test_the_end_token_has_id_2_after_saving_too_and_its_name_is_plain_text(tmp_
 
 
 def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"--data.vocabulary\) must be at least 258, for every byte; got 200"
-    ):
+    with pytest.raises(ValueError, match=r"data.vocabulary\) must be at least 258, .* got 200"):
         train_byte_level_bpe(TEXTS, size=200)
     with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least \d+, .*; got 5"):
         train_word_piece(TEXTS, size=5)

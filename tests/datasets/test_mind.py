@@ -198,9 +198,7 @@ def test_unreadable_and_unusable_logs_are_errors(tmp_path):
         with pytest.raises(DataError, match=re.escape(str(path)) + reason):
             builder.prepare()
     one_day = make_builder(tmp_path, logs={**LOGS, "train": LOGS["train"][3:5]})
-    with pytest.raises(
-        DataError, match=r"train/behaviors.tsv: must contain an impression for train"
-    ):
+    with pytest.raises(DataError, match=r"train/behaviors.tsv: .* an impression for train"):
         one_day.prepare()
     with pytest.raises(ValueError, match=r"--split\) must be train, validation or test; got 'dev'"):
         one_day.source("dev")

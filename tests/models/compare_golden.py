@@ -3,6 +3,7 @@
 Each folder must contain a model and the file expected.npz that make_golden.py wrote.
 """
 
+import functools
 import sys
 from pathlib import Path
 
@@ -16,7 +17,8 @@ def compute_errors(folder: str | Path) -> dict[str, float]:
     """Return the largest absolute error of each output over valid tokens."""
     expected = dict(np.load(Path(folder) / "expected.npz"))
     tokens, lengths, types = (expected[name] for name in ("tokens", "lengths", "types"))
-    encoded = load(folder)(tokens, lengths, types, received=True, weights=True, states=True)
+    call = jax.jit(functools.partial(load(folder), received=True, weights=True, states=True))
+    encoded = call(tokens, lengths, types)
     is_valid = np.arange(tokens.shape[1])[None] < lengths[:, None]
     maps = np.where(is_valid[:, None, None, :, None], expected["weights"], 0)
 
@@ -26,6 +28,7 @@ def compute_errors(folder: str | Path) -> dict[str, float]:
         return float(error.max() if axis is None else np.moveaxis(error, axis, 1)[is_valid].max())
 
     return {
+        "values": largest_error(encoded.values, expected["states"][:, -1], axis=1),
         "states": largest_error(encoded.states, expected["states"], axis=2),
         "pooled": largest_error(encoded.pooled, expected["pooled"]),
         "maps": largest_error(encoded.weights, maps, axis=3),

@@ -361,9 +361,7 @@ def test_the_error_for_a_failed_download_mentions_folder_and_hub(monkeypatch):
 
     hub = types.SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    with pytest.raises(
-        ValueError, match=r"no folder minilm, and the download from the hub failed: no network"
-    ):
+    with pytest.raises(ValueError, match=r"no folder minilm, .* download .* failed: no network"):
         resolve_folder("minilm")
 
 

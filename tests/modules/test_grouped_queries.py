@@ -75,9 +75,7 @@ def test_key_heads_that_a_mesh_cannot_divide_are_replicated(heads, kind, spec):
 
 def test_errors_name_the_invalid_argument():
     for heads in (0, 3, 8):
-        with pytest.raises(
-            ValueError, match=rf"num_key_value_heads must be a divisor of .*\(4\); got {heads}"
-        ):
+        with pytest.raises(ValueError, match=rf"num_key_value_heads must .*\(4\); got {heads}"):
             layer(num_key_value_heads=heads)
     with pytest.raises(ValueError, match=r"num_kv_heads is not supported.*num_key_value_heads"):
         layer(num_kv_heads=2)
