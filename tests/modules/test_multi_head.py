@@ -153,7 +153,7 @@ def test_without_projections_keys_and_outputs_have_no_parameters():
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("kind", "project_out"),
-    [(AxisType.Explicit, True), (AxisType.Explicit, False), (AxisType.Auto, True)],
+    [(AxisType.Explicit, False), (AxisType.Auto, True)],
 )
 def test_sharded_heads_equal_one_device(kind, project_out):
     attend, x = layer(project_out=project_out, project_key=project_out), draw(4, 5, D)
