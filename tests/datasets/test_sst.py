@@ -27,12 +27,7 @@ GLUE = {
     "dev": "sentence\tlabel\nfine\t1\n",
     "test": "sentence\tlabel\nawful .\t0\n",
 }
-LAYOUTS = {
-    "{}.txt": TREES,
-    "{}.tsv": GLUE,
-    "stsa.binary.{}": BINARY,
-    "stsa.fine.{}": FINE,
-}
+LAYOUTS = {"{}.txt": TREES, "{}.tsv": GLUE, "stsa.binary.{}": BINARY, "stsa.fine.{}": FINE}
 EXPECTED = {
     "train": [("the best film", "positive"), ("( bad ) 1/2", "negative")],
     "validation": [("fine", "positive")],

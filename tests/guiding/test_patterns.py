@@ -64,21 +64,13 @@ NONE = row(T)
             [NONE, row(T, at0=1), row(T, at1=1), NONE, NONE],
         ),
         ("period", [row(T, at3=1)] * 5, [NONE] * 5),  # the period of the second text is padding
-        (
-            "delimiter",
-            [row(T, at0=0.5, at4=0.5)] * 5,
-            [row(T, at0=0.5, at2=0.5)] * 3 + [NONE] * 2,
-        ),
+        ("delimiter", [row(T, at0=0.5, at4=0.5)] * 5, [row(T, at0=0.5, at2=0.5)] * 3 + [NONE] * 2),
         (
             "dependency",
             [row(6), row(6, at2=0.5, at3=0.5), row(6), row(6), row(6, at2=0.5, at3=0.5), row(6)],
             [row(6), row(6), row(6, at1=1), row(6), row(6), row(6)],
         ),
-        (
-            "pmi",
-            [NONE, row(T, at2=0.75, at3=0.25), row(T, at1=1), row(T, at1=1), NONE],
-            [NONE] * 5,
-        ),
+        ("pmi", [NONE, row(T, at2=0.75, at3=0.25), row(T, at1=1), row(T, at1=1), NONE], [NONE] * 5),
         (
             # Cosine of rows 1 and 2: 0.6, of 1 and 3: -1, of 2 and 3: -0.6. Row 4 is zero.
             # Positions 1 and 2 are one word, which occurs again at 5.

@@ -15,13 +15,7 @@ from distattn_jax.models import (
 )
 
 SIZES = Sizes(
-    2,
-    4,
-    8,
-    embedding_features=6,
-    hidden_features=8,
-    pooling_features=4,
-    initial_weight=0.5,
+    2, 4, 8, embedding_features=6, hidden_features=8, pooling_features=4, initial_weight=0.5
 )
 GENERATOR = np.random.default_rng(0)
 

@@ -20,15 +20,9 @@ CALLS = {
     "cross-attention": ((draw(2, 5, D), draw(2, 7, D, seed=1)), {}),
     "other values": ((draw(2, 5, D), draw(2, 7, D, seed=1), draw(2, 7, D, seed=2)), {}),
     "causal": ((draw(2, 5, D),), {"is_causal": True}),
-    "float mask": (
-        (draw(2, 5, D),),
-        {"mask": nnx.make_causal_mask(jnp.ones((2, 5)))},
-    ),
+    "float mask": ((draw(2, 5, D),), {"mask": nnx.make_causal_mask(jnp.ones((2, 5)))}),
     "no batch": ((draw(5, D),), {}),
-    "two batch axes": (
-        (draw(2, 3, 5, D),),
-        {"mask": nnx.make_causal_mask(jnp.ones((2, 3, 5)))},
-    ),
+    "two batch axes": ((draw(2, 3, 5, D),), {"mask": nnx.make_causal_mask(jnp.ones((2, 3, 5)))}),
 }
 
 
@@ -152,8 +146,7 @@ def test_without_projections_keys_and_outputs_have_no_parameters():
 
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
-    ("kind", "project_out"),
-    [(AxisType.Explicit, False), (AxisType.Auto, True)],
+    ("kind", "project_out"), [(AxisType.Explicit, False), (AxisType.Auto, True)]
 )
 def test_sharded_heads_equal_one_device(kind, project_out):
     attend, x = layer(project_out=project_out, project_key=project_out), draw(4, 5, D)
