@@ -202,10 +202,7 @@ def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
         ({"buckets": (8, 4)}, r"buckets must be positive lengths .*; got \(8, 4\)"),
         ({"buckets": ()}, r"buckets must be positive lengths .*; got \(\)"),
-        (
-            {"length_columns": "label"},
-            r"names must be columns of sequences, \['text'\]; got 'label'",
-        ),
+        ({"length_columns": "label"}, r"names must be .* sequences, \['text'\]; got 'label'"),
         ({"lengths": []}, "table must have rows; got 0"),
         ({"seed": -1}, "seed must be at least 0; got -1"),
     ],

@@ -16,7 +16,7 @@ from distattn_jax.data import (
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "a", "dog", "do", "run", "##s", ".", "don", "'", "t", "cafe"]
-BERT_WITHOUT_UNKNOWN = Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str().encode()
+WITHOUT_UNKNOWN = Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str().encode()
 FIRST, SECOND = "A dog runs.", "dogs don't run"
 
 
@@ -172,20 +172,12 @@ def test_lower_casing_follows_the_config_or_else_the_vocabulary(tmp_path, settin
     [
         ("vocab.txt", b"[PAD]\n[UNK]\n\xff\n", r"vocab.txt:3: not UTF-8"),
         ("tokenizer.json", b"\xff", r"tokenizer.json:1: not UTF-8"),
-        (
-            "tokenizer.json",
-            BERT_WITHOUT_UNKNOWN,
-            r"tokenizer.json: not a tokenizer, .*Missing \[UNK\] token",
-        ),
+        ("tokenizer.json", WITHOUT_UNKNOWN, r"tokenizer.json: not .*Missing \[UNK\] token"),
         ("tokenizer_config.json", b"{\n\n\xff}", r"tokenizer_config.json:3: not UTF-8"),
         ("tokenizer_config.json", b"{\n}}", r"tokenizer_config.json:2: broken JSON, .*column 2"),
         ("tokenizer_config.json", b"[" * 10**5, r"tokenizer_config.json: broken JSON, nested"),
         ("tokenizer_config.json", b"[]", r"tokenizer_config.json: must contain an object"),
-        (
-            "tokenizer_config.json",
-            b'{"strip_accents": "no"}',
-            r"tokenizer_config.json: strip_accents must be true or false; got 'no'",
-        ),
+        ("tokenizer_config.json", b'{"strip_accents": "no"}', r"json: strip_accents must .*'no'"),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, content, message):

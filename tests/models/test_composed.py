@@ -1,4 +1,4 @@
-"""Models of sentence pairs, documents and news recommendation."""
+"""Models of sentence pairs, documents, news recommendation and tagged sentences."""
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from distattn_jax.models import (
     NewsRecommender,
     PairClassifier,
     Sizes,
+    Tagger,
 )
 
 SIZES = Sizes(
@@ -126,3 +127,45 @@ def test_scores_do_not_depend_on_the_order_and_are_zero_for_a_user_without_click
     close(other.scores[:, ::-1], scores)
     assert len(np.unique(scores[0])) == 5
     assert not scores[1].any()
+
+
+# -- tagger
+
+TAGGED = np.asarray([[2, 3, 4], [5, 6, 0]])
+TAGGED_LENGTHS = np.asarray([3, 2])
+SPELLING = np.asarray([[[66, 67], [68, 0], [69, 70]], [[71, 0], [72, 73], [0, 0]]])
+SPELLING_LENGTHS = np.asarray([[2, 1, 2], [1, 2, 0]])
+logits = jax.jit(lambda model, *columns: model(*columns).logits)
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    return Tagger(9, 5, method="vanilla", sizes=SIZES, spelling_features=4, rngs=nnx.Rngs(0))
+
+
+def pad(array, value, *widths):
+    return np.pad(array, [(0, width) for width in widths], constant_values=value)
+
+
+def test_padding_of_sentences_and_words_does_not_matter(tagger):
+    expected = logits(tagger, TAGGED, TAGGED_LENGTHS, SPELLING, SPELLING_LENGTHS)
+    assert expected.shape == (2, 3, 5)
+    longer = (pad(SPELLING, 99, 0, 2, 3), pad(SPELLING_LENGTHS, 1, 0, 2))
+    found = logits(tagger, pad(TAGGED, 8, 0, 2), TAGGED_LENGTHS, *longer)
+    np.testing.assert_allclose(found[0, :3], expected[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found[1, :2], expected[1, :2], rtol=1e-5, atol=1e-6)
+
+
+def test_the_spelling_of_a_word_matters_for_its_sentence_only(tagger):
+    expected = logits(tagger, TAGGED, TAGGED_LENGTHS, SPELLING, SPELLING_LENGTHS)
+    other = SPELLING.copy()
+    other[0, 1, 0] = 100
+    found = logits(tagger, TAGGED, TAGGED_LENGTHS, other, SPELLING_LENGTHS)
+    change = np.abs(found - expected).max(axis=(1, 2))
+    assert change[0] > 1e-4
+    assert change[1] == 0
+
+
+def test_a_model_with_spelling_refuses_words_alone(tagger):
+    with pytest.raises(ValueError, match="spelling and spelling_lengths must be given"):
+        logits(tagger, TAGGED, TAGGED_LENGTHS)
