@@ -197,9 +197,7 @@ def test_an_invalid_folder_or_argument_is_an_error_that_names_it(tmp_path):
         load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"data.longest\) must be more than the 3 special .* got 3"
-    ):
+    with pytest.raises(ValueError, match=r"longest\) must be more than the 3 special .* got 3"):
         encode_pairs(tokenizer, ["a"], ["a"], 3)
     with pytest.raises(ValueError, match="second must contain 1 texts, as first; got 2"):
         encode_pairs(tokenizer, ["a"], ["a", "b"], 9)

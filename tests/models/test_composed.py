@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax.models import (
-    DocumentClassifier,
-    DocumentRegressor,
-    NewsRecommender,
-    PairClassifier,
-    Sizes,
-    Tagger,
-)
+from distattn_jax import models
 
-SIZES = Sizes(
+SIZES = models.Sizes(
     2, 4, 8, embedding_features=6, hidden_features=8, pooling_features=4, initial_weight=0.5
 )
 GENERATOR = np.random.default_rng(0)
@@ -42,7 +35,7 @@ FIRST_LENGTHS, SECOND_LENGTHS = np.asarray([5, 2, 4]), np.asarray([1, 5, 3])
 
 @pytest.fixture(scope="module")
 def pairs():
-    return jax.jit(make(PairClassifier, classes=2))
+    return jax.jit(make(models.PairClassifier, classes=2))
 
 
 def test_the_order_of_the_sentences_of_a_pair_matters(pairs):
@@ -69,7 +62,7 @@ SENTENCES = np.asarray([3, 2])
 
 @pytest.fixture(scope="module")
 def documents():
-    return jax.jit(make(DocumentClassifier, classes=5))
+    return jax.jit(make(models.DocumentClassifier, classes=5))
 
 
 def test_documents_of_a_batch_are_independent(documents):
@@ -97,7 +90,7 @@ def test_the_order_of_sentences_matters(documents):
 
 
 def test_a_document_without_words_has_a_finite_rating_and_gradient():
-    model = make(DocumentRegressor)
+    model = make(models.DocumentRegressor)
 
     def total(model, *arrays):
         return model(*arrays).rating.sum()
@@ -117,7 +110,7 @@ CLICKS = np.asarray([3, 0])
 
 @pytest.fixture(scope="module")
 def recommender():
-    return jax.jit(make(NewsRecommender))
+    return jax.jit(make(models.NewsRecommender))
 
 
 def test_scores_do_not_depend_on_the_order_and_are_zero_for_a_user_without_clicks(recommender):
@@ -140,7 +133,7 @@ logits = jax.jit(lambda model, *columns: model(*columns).logits)
 
 @pytest.fixture(scope="module")
 def tagger():
-    return Tagger(9, 5, method="vanilla", sizes=SIZES, spelling_features=4, rngs=nnx.Rngs(0))
+    return models.Tagger(9, 5, method="vanilla", sizes=SIZES, spelling_features=4, rngs=nnx.Rngs(0))
 
 
 def pad(array, value, *widths):

@@ -9,14 +9,7 @@ from flax import nnx
 
 from distattn_jax import modules
 from distattn_jax.attention import DotProduct, sinusoid
-from distattn_jax.modules import (
-    AdditivePooling,
-    Encoder,
-    EncoderOutput,
-    SegmentMemory,
-    TransformerLayer,
-    add_positions,
-)
+from distattn_jax.modules import AdditivePooling, Encoder, EncoderOutput, SegmentMemory
 from distattn_jax.modules.dropout import dropout
 from tests.modules.cases import CLOSE, MAKERS, D, N, call, draw
 from tests.unchecked import as_users_have_it
@@ -30,7 +23,7 @@ def encoder(name="distance_aware", layers=L, seed=0, **arguments):
 
 @pytest.mark.parametrize("norm", ["after", "before"])
 def test_a_layer_follows_its_equations(norm):
-    layer, x = TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), draw(2, 5, D)
+    layer, x = modules.TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), draw(2, 5, D)
 
     def feed_forward(y):
         return layer.feed_forward.out(jnp.maximum(0, layer.feed_forward.hidden(y)))
@@ -53,7 +46,7 @@ def test_attention_and_hidden_units_have_their_own_dropout(
 ):
     options = {"attention_dropout": attention_dropout, "hidden_dropout": hidden_dropout}
     rates = {"dropout_rate": 0.5, "attention_dropout_rate": attention_rate}
-    layer = TransformerLayer(D, N, **rates, **options, rngs=nnx.Rngs(0))
+    layer = modules.TransformerLayer(D, N, **rates, **options, rngs=nnx.Rngs(0))
     x, rngs = draw(2, 5, D), nnx.Rngs(1)
     attended = layer.attention(x, dropout_rate=expected_rate, rngs=rngs)
     y = layer.attention_norm(x + dropout(attended, 0.5, rngs))
@@ -203,12 +196,12 @@ def test_pooling_of_float64_tokens_is_float64():
 def test_position_encodings_are_added_to_each_example():
     x = draw(2, 5, D)
     expected = x + sinusoid(jnp.arange(5), D, jnp.float32)[None]
-    chex.assert_trees_all_close(add_positions(x), expected, **CLOSE)
+    chex.assert_trees_all_close(modules.add_positions(x), expected, **CLOSE)
     chex.assert_trees_all_close(
-        add_positions(x, first=2)[:, 0], expected[:, 2] - x[:, 2] + x[:, 0], **CLOSE
+        modules.add_positions(x, first=2)[:, 0], expected[:, 2] - x[:, 2] + x[:, 0], **CLOSE
     )
     with pytest.raises(ValueError, match=r"even width .* got 3"):
-        add_positions(jnp.ones((2, 5, 3)))
+        modules.add_positions(jnp.ones((2, 5, 3)))
 
 
 def test_errors_name_the_invalid_argument():
@@ -225,4 +218,4 @@ def test_errors_name_the_invalid_argument():
             draw(4, 4, D), memory=memory, mask=jnp.ones((4, 8), bool)
         )
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
-        TransformerLayer(10, 4, rngs=nnx.Rngs(0))
+        modules.TransformerLayer(10, 4, rngs=nnx.Rngs(0))
