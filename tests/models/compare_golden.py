@@ -3,7 +3,6 @@
 Each folder must contain a model and the file expected.npz that make_golden.py wrote.
 """
 
-import functools
 import sys
 from pathlib import Path
 
@@ -13,12 +12,16 @@ import numpy as np
 from distattn_jax.models.pretrained import load
 
 
+@jax.jit
+def _call(model, *inputs):
+    return model(*inputs, received=True, weights=True, states=True)
+
+
 def compute_errors(folder: str | Path) -> dict[str, float]:
     """Return the largest absolute error of each output over valid tokens."""
     expected = dict(np.load(Path(folder) / "expected.npz"))
     tokens, lengths, types = (expected[name] for name in ("tokens", "lengths", "types"))
-    call = jax.jit(functools.partial(load(folder), received=True, weights=True, states=True))
-    encoded = call(tokens, lengths, types)
+    encoded = _call(load(folder), tokens, lengths, types)
     is_valid = np.arange(tokens.shape[1])[None] < lengths[:, None]
     maps = np.where(is_valid[:, None, None, :, None], expected["weights"], 0)
 
