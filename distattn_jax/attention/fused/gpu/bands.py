@@ -116,8 +116,8 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
 
     Args:
       before: If True, keep the entries before the band, which have a matrix column <= 0 (see
-        `Band`). If False, keep the entries after the band, which have a matrix column >=
-        `band.last`.
+        `Band`). If False, keep the entries after the band, which have a matrix
+        column >= `band.last`.
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)
@@ -209,13 +209,13 @@ def _map_band(
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
     """Return the matrix column and the address that belong to the first entry of this thread.
 
-    The first entry is the entry in the first register of the thread. Its address is the address of
-    the element of the matrix `ref` to which `Band` assigns the entry.
+    The first entry is the first of the two numbers in the first register of the thread. Its address
+    is the address of the element of the matrix `ref` to which `Band` assigns the entry.
 
     Args:
       first: `Band.first`, as an MLIR value.
       ref: Matrix in global memory. If None, the returned list contains only the matrix column.
-      stride: Difference between the addresses of two successive rows of `ref`, in numbers.
+      stride: Difference between the addresses of two successive rows of `ref`, in array elements.
     """
     row, column = (
         _extract(

@@ -39,7 +39,7 @@ from distattn_jax.attention.fused.scoring import Scoring
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    The rows of the score map are queries, and its columns are keys.
+    The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
     Inputs for the rows: `query`, `values_cotangent` (the cotangent dO of the attention output O),
     `logsumexp`, and one or both of `values` (the output O) and `other_delta`. If both are present,
@@ -168,7 +168,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    The rows of the score map are keys, and its columns are queries.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries.
 
     Inputs for the rows: `key`, `value` and, if the received attention has a cotangent,
     `received_cotangent`. Inputs for the columns: `query`, `values_cotangent` (the cotangent dO of
@@ -283,19 +283,20 @@ def late_vectors(scoring: Scoring) -> tuple[str, ...]:
 def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
-    There is one position vector for each diagonal of the score map. The rows of the score map are
-    keys, and its columns are queries. A thread block computes a block of diagonals, so that its
-    rows move from tile to tile: see `ScoreMap.has_moving_rows`.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries. There
+    is one position vector for each diagonal of the score map. A thread block computes a block of
+    diagonals, so that its rows move from tile to tile: see `ScoreMap.has_moving_rows`.
 
-    Inputs for the diagonals: `lower_positions` and `upper_positions`. A warpgroup keeps the
-    position vectors of 64 diagonals from each of these two arrays. Inputs for the rows: `key`,
-    `value` and, if the received attention has a cotangent, `received_cotangent`. Inputs for the
-    columns: `query`, `position_query`, `values_cotangent` (the cotangent of the attention output),
-    `logsumexp` and `negative_delta`.
+    Inputs for the diagonals: `lower_positions` and `upper_positions`. Both contain the same
+    position vectors, but those of `lower_positions` are moved by 64 diagonals. A warpgroup keeps 64
+    vectors of each array, and thus the position vectors of 128 consecutive diagonals. Inputs for
+    the rows: `key`, `value` and, if the received attention has a cotangent, `received_cotangent`.
+    Inputs for the columns: `query`, `position_query`, `values_cotangent` (the cotangent of the
+    attention output), `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, the gradients of the two inputs with these
-    names. If a position vector occurs in both inputs, its gradient is the sum of its two gradients
-    in these outputs.
+    names. A position vector can occur in both inputs: its gradient is then the sum of its two
+    gradients in these outputs.
 
     Args:
       shape: Number of rows and number of columns of a tile.

@@ -58,8 +58,8 @@ class KernelArrays:
 
         Args:
           table: One number or vector for each relative position i - j of query i and key j: an
-            array of `Operands.tables`, shape (B, N, D), or `Operands.positions`, shape (B, D, N,
-            H). The result has the same axes, with a longer axis D.
+            array of `Operands.tables`, shape (B, N, D), or `Operands.positions`, shape
+            (B, D, N, H). The result has the same axes, with a longer axis D.
           is_transposed: True if the rows of the score map are keys, and its columns are queries.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
@@ -137,8 +137,8 @@ def shift_rows(
 ) -> Float[Array, "B {length} N W"]:
     """Return an array y of `length` rows with y[:, i + shift] = x[:, i] for each row i of x.
 
-    Rows of x that move to an index below 0 or above length - 1 are dropped. All other rows of y are
-    0. `shift` may be negative.
+    Rows of x that move to an index below 0 or above length - 1 are dropped. Rows of y that receive
+    no row of x are 0. `shift` may be negative.
     """
     x = x[:, max(-shift, 0) : length - shift]
     start = max(shift, 0)

@@ -61,8 +61,8 @@ class Tile(NamedTuple):
         constant along each diagonal.
       wait_diagonals: Waits for a matrix of `KernelInputs.diagonals`, which has one vector per
         diagonal. The tile must be square, with n rows. Entry (row, column) of the tile is on
-        diagonal row - column + n. Returns two references: to the vectors of the diagonals 0 to n -
-        1, and to the vectors of the diagonals n to 2n - 1.
+        diagonal row - column + n. Returns two references: to the vectors of the diagonals 0 to
+        n - 1, and to the vectors of the diagonals n to 2n - 1.
       load_entries: Loads the part of an array of `KernelInputs.entries` that belongs to the tile.
       skip: Waits for a matrix that this tile does not use, and releases it.
       ring_names: Names of all arrays that have a ring buffer.
@@ -170,8 +170,8 @@ class KernelInputs(NamedTuple):
         If B or N is 1, all examples or heads share the array.
       scalars: A few numbers for each example and head, shape (B, N, count).
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
-      skipped_sums: Precomputed sums that replace the tiles that a block skips, shape (B, N, blocks
-        * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
+      skipped_sums: Precomputed sums that replace the tiles that a block skips, shape
+        (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
       gathered: Matrices of shape (B, T, N, 2k + 1), with one number for each query and relation.
         `KernelBody.step` reads single numbers of them from global memory.
     """

@@ -183,8 +183,9 @@ class _HopperKernels(KernelCalls):
         """Return `vector` with all numbers from index `written` on set to `number`.
 
         A kernel writes only the first `written` numbers of a padded output vector. The vector has
-        one number per query. Kernels whose columns are queries read whole tiles of it, which may
-        end after the written numbers. If they end before, the vector is returned unchanged.
+        one number per query. Kernels whose columns are queries read whole tiles of it. Their last
+        tile may reach beyond the written numbers. If no tile of any kernel does, the vector is
+        returned unchanged.
         """
         queries = self.operands.query.shape[1]
         if all(queries + -queries % config.columns <= written for config in self.configs):

@@ -59,8 +59,8 @@ def clear_buffers(context: WarpgroupContext) -> None:
 class PositionTile(NamedTuple):
     """References to the position queries and position vectors of a tile, in shared memory.
 
-    The tile has 64 rows and 64 columns. The diagonal of its entry (row, column) is row - column +
-    64.
+    The tile has 64 rows and 64 columns. The diagonal of its entry (row, column) is
+    row - column + 64.
 
     Attributes:
       query: Part of `Operands.position_query` for the queries of the tile, one row per query. On a
@@ -111,11 +111,11 @@ def multiply_rows_and_columns(
 ) -> tuple[jax.Array, ...]:
     """Return the matrix product a bᵀ for each pair (a, b), plus terms for relations or positions.
 
-    Entry (row, column) of each result is a[row] · b[column]. The first pair consists of the queries
-    and keys of the tile. To q · k, the function adds the relation products if the scoring has them,
-    and the products of position queries and position vectors if the scoring has these. The second
-    pair, if present, consists of the cotangents dO of the attention output and the values. To dO ·
-    v, the function adds the cotangent of the relation weights if the scoring has them.
+    Entry (row, column) of a bᵀ is a[row] · b[column]. The first pair consists of the queries and
+    keys of the tile. To q · k, the function adds the relation products if the scoring has them, and
+    the products of position queries and position vectors if the scoring has these. The second pair,
+    if present, consists of the cotangents dO of the attention output and the values. To dO · v, the
+    function adds the cotangent of the relation weights if the scoring has them.
 
     Args:
       *pairs: Matrix a for the rows of the tile, and matrix b for its columns. If the rows are

@@ -53,7 +53,7 @@ def map_registers(
 
 
 def argument_type(argument: Any) -> Any:
-    """Return the entry of `arg_types` that `plgpu.inline_mgpu` needs for an argument.
+    """Return the type of an argument, as `plgpu.inline_mgpu` expects it in `arg_types`.
 
     Args:
       argument: Tile, scalar, or reference to memory.

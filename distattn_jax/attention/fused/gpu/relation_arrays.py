@@ -46,11 +46,11 @@ class RelationArrays:
           arrays: Dict from name to array. R = 2k + 1 is the number of relations.
 
         Returns:
-          Two dicts. The first contains the padded arrays under the same names, shape (B, padded T,
-          N, R). The second contains vectors of shape (B, N, padded T): the numbers of relation 0
-          under the name of the array plus "_before", and those of relation 2k under the name plus
-          "_after". A vector whose numbers are all 0 is absent. Both dicts are empty if `arrays` is
-          empty.
+          Two dicts. The first contains the padded arrays under the same names, shape
+          (B, padded T, N, R). The second contains vectors of shape (B, N, padded T): the numbers of
+          relation 0 under the name of the array plus "_before", and those of relation 2k under the
+          name plus "_after". A vector whose numbers are all 0 is absent. Both dicts are empty if
+          `arrays` is empty.
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():
@@ -78,7 +78,7 @@ class RelationArrays:
         The result is a list of BEFORE, which stands for relation 0, and AFTER, which stands for
         relation 2k. A side is absent if all numbers of its vector would be 0. The relation products
         of relation 0 are 0. Without dropout, the cotangent of relation 0 is also 0: see
-        `derivative`. Under a causal mask, no key has relation 2k.
+        `derivative`. Under a causal mask, AFTER is absent, because no key has relation 2k.
 
         Args:
           name: Name of the array: "relation_products" or "relation_cotangent".
@@ -112,10 +112,11 @@ class RelationArrays:
     def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
         """Combine the outputs of a kernel that depend on relations into one array.
 
-        The result is {"relation_weights": W} for the kernel `forward`, and {"relation_products":
-        dP} for the kernel `query_gradient`. W and dP have shape (B, T, N, 2k + 1): see the module
-        `relations`. If all queries share the relation products, dP is summed and has shape (1, 1,
-        N, 2k + 1). The dict is empty if no output of the kernel depends on relations.
+        The result is {"relation_weights": W} for the kernel `forward`, and
+        {"relation_products": dP} for the kernel `query_gradient`. W and dP have shape
+        (B, T, N, 2k + 1): see the module `relations`. If all queries share the relation products,
+        dP is summed and has shape (1, 1, N, 2k + 1). The dict is empty if no output of the kernel
+        depends on relations.
         """
         if "band_scores" in outputs:
             is_written = self._find_written_entries(call.schedule, config)
@@ -183,7 +184,7 @@ class RelationArrays:
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
     def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
-        """Return a mask that is True for each query and relation whose weight dropout keeps.
+        """Return a mask that is True for each query and relation whose weight is kept by dropout.
 
         The weight is that of the only key in the relation. For relations 0 and 2k, which can have
         several keys, do not use the mask.
@@ -198,7 +199,8 @@ class RelationArrays:
         """Return the index of each query, and the index of the key for each query and relation.
 
         Key i + offset + r - k is in relation r to query i. Its index may be negative or larger than
-        the index of the last key: then there is no such key.
+        the index of the last key: then there is no such key. If r is 0 or 2k, other keys can also
+        be in relation r.
         """
         k, offset = self.scoring.clip_distance, self.operands.offset
         query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]

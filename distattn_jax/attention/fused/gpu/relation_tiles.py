@@ -1,12 +1,12 @@
 """Access to arrays with one number for each query and relation, for the entries of one tile.
 
 The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k: see
-`relations`. An array by relation has one number for each query and relation, shape (B, T, N, 2k +
-1). Kernels read and write single numbers of such an array in global memory, because the array may
-be too large for shared memory. Many keys of a query have one of the end relations 0 and 2k. The
-numbers of these two relations are therefore also inputs of their own: vectors with one number per
-query. The name of such a vector is the name of the array with the suffix "_before" (relation 0) or
-"_after" (relation 2k). If there is no vector with this name, the numbers are 0.
+`relations`. An array by relation has one number for each query and relation, shape
+(B, T, N, 2k + 1). Kernels read and write single numbers of such an array in global memory, because
+the array may be too large for shared memory. Many keys of a query have one of the end relations 0
+and 2k. The numbers of these two relations are therefore also inputs of their own: vectors with one
+number per query. The name of such a vector is the name of the array with the suffix "_before"
+(relation 0) or "_after" (relation 2k). If there is no vector with this name, the numbers are 0.
 """
 
 from typing import Any, NamedTuple
@@ -79,7 +79,7 @@ class RelationTile(NamedTuple):
         entries: jax.Array,
         row_sum: jax.Array | None = None,
     ) -> list[jax.Array]:
-        """Add the entries of the end relations 0 and 2k to sums over the rows of a tile.
+        """Add the entries of the end relations 0 and 2k in each row to the sums of the row.
 
         Return the new sums. Each end relation has its own sums. The rows of the tile must be
         queries.

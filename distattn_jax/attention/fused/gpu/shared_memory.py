@@ -24,9 +24,9 @@ class SharedMemory(NamedTuple):
 
     Attributes:
       resident: Inputs that stay in shared memory while a warpgroup computes all tiles of its rows.
-        Axis 0 of a buffer has one element for each warpgroup, and contains the rows of this
-        warpgroup. If a thread block computes several blocks of rows, axis 0 has two elements for
-        each warpgroup, because the rows of the next block are copied before the current block ends.
+        Element w of axis 0 of a buffer contains the rows of warpgroup w. If a thread block computes
+        several blocks of rows, axis 0 has two elements for each warpgroup, because the rows of the
+        next block are copied before the current block ends.
       arrived: One barrier for each element of axis 0 of `resident`. It completes when the rows of
         the warpgroup have been copied.
       ring: Ring buffers of the inputs that change with every tile: streamed columns, diagonals,
@@ -119,8 +119,8 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
     Args:
       types: Types of the arrays that need buffers.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
-      row_slots: 2 if a thread block computes several blocks of rows, one after the other, otherwise
-        1. It is the number of blocks of rows that are in shared memory at the same time.
+      row_slots: Number of blocks of rows that are in shared memory at the same time. It is 1, or 2
+        if a thread block computes several blocks of rows, one after the other.
     """
     dtype = next(iter(types.streamed.values())).dtype
     rows = functools.partial(_buffer, config.warpgroups, config.rows)
@@ -198,10 +198,10 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTyp
 
 
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
-    """Return the number of copies per tile for each array that uses the barriers `VECTORS`.
+    """Return the number of copies per tile, for the arrays that share the barriers `VECTORS`.
 
-    The result is a dict from name to number. These arrays are the mask and all vectors except for
-    `KernelBody.late_vectors`.
+    A copy moves a part of an array from global to shared memory. The result is a dict from name to
+    number. The arrays are the mask and all vectors except for `KernelBody.late_vectors`.
     """
     columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
@@ -214,13 +214,14 @@ def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
 
 
 def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
-    """Return the number of slots that each ring buffer keeps from one tile to the next.
+    """Return the number of slots of a ring buffer that a tile reuses from the previous tile.
 
     The result is a dict from name to number n. It contains the matrices in `inputs.diagonals` and
-    `inputs.moving`. From one tile to the next, such a matrix moves by one block of `config.rows`
-    rows. Each block fills one slot of the ring buffer. The warpgroups together need n + 1 blocks
-    for a tile. They reuse n of them from the previous tile, so that only one block must be copied.
-    For the first tile, all n + 1 blocks are copied.
+    `inputs.moving`. The matrices are copied in blocks of `config.rows` rows. Each block fills one
+    slot of the ring buffer. For a tile, the warpgroups of a thread block together need n + 1
+    successive blocks. For the next tile, these n + 1 blocks move on by one block. Hence n of them
+    are already in shared memory, and only one new block must be copied. For the first tile, all
+    n + 1 blocks are copied.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}

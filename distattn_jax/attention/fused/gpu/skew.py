@@ -181,11 +181,11 @@ def _indices() -> tuple[jax.Array, jax.Array]:
 class _Thread(NamedTuple):
     """Position of the entries that a thread holds in a tile of 64 rows and 64 columns.
 
-    Warp w holds the rows 16 w to 16 w + 15, which consist of blocks of 8 rows and 8 columns. A
-    thread holds two adjacent entries at the same place in each of these blocks.
+    Warp w holds the rows 16 * w to 16 * w + 15 of the tile, which consist of blocks of 8 rows and 8
+    columns. A thread holds two adjacent entries at the same place in each of these blocks.
 
     Attributes:
-      double_warp: 2 w, where w is the index of the warp, from 0 to 3.
+      double_warp: 2 * w, where w is the index of the warp, from 0 to 3.
       lane_row: Row of both entries in each block, from 0 to 7.
       lane_column: Column of the first of the two entries in each block: 0, 2, 4 or 6.
     """
@@ -215,10 +215,10 @@ class _Thread(NamedTuple):
 class _SkewedRows:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is True.
 
-    The buffer consists of 10 groups. A group has 64 rows and 8 columns. Groups 1 to 8 contain the
-    tile: columns 0 to 7 of the tile are in group 1, and so on. Groups 0 and 9 receive numbers that
-    fall outside of the tile. The index of a number in the buffer is a base, which depends on the
-    thread, plus an offset, which is a constant.
+    The tile has 64 rows and 64 columns. The buffer consists of 10 groups. A group has 64 rows and 8
+    columns. Groups 1 to 8 contain the tile: columns 0 to 7 of the tile are in group 1, and so on.
+    Groups 0 and 9 receive numbers that fall outside of the tile. The index of a number in the
+    buffer is a base, which depends on the thread, plus an offset, which is a constant.
     """
 
     wait = staticmethod(utils.warp_barrier)
@@ -232,11 +232,12 @@ class _SkewedRows:
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
-        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns 8
-        group to 8 group + 7. The column of the tile to which a number moves depends on the thread.
-        It is one of the columns 8 b to 8 b + 7 or of the 8 columns before them, where b = 2 warp +
-        `block`. The tile has the columns 0 to 63, so that the numbers are stored only if 0 <= b <=
-        8. `offset` is the part of their index in the buffer that is the same for all threads.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
+        8 * group to 8 * group + 7. The column of the tile to which a number moves depends on the
+        thread. It is one of the columns 8 * b to 8 * b + 7 or of the 8 columns before them, where
+        b = 2 * warp + block. The tile has the columns 0 to 63, so that the numbers are stored only
+        if 0 <= b <= 8. `offset` is the part of their index in the buffer that is the same for all
+        threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -257,10 +258,11 @@ class _SkewedRows:
 class _SkewedColumns:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is False.
 
-    The buffer consists of 8 groups. A group has 80 rows and 8 columns. Columns 0 to 7 of the tile
-    are in group 0, and so on. Row 0 of the tile is row 8 of each group. The 8 rows before the tile
-    and the 8 rows after it receive numbers that fall outside of the tile. The index of a number in
-    the buffer is a base, which depends on the thread, plus an offset, which is a constant.
+    The tile has 64 rows and 64 columns. The buffer consists of 8 groups. A group has 80 rows and 8
+    columns. Columns 0 to 7 of the tile are in group 0, and so on. Row 0 of the tile is row 8 of
+    each group. The 8 rows before the tile and the 8 rows after it receive numbers that fall outside
+    of the tile. The index of a number in the buffer is a base, which depends on the thread, plus an
+    offset, which is a constant.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
@@ -275,11 +277,12 @@ class _SkewedColumns:
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
-        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns 8
-        group to 8 group + 7. The row of the tile to which a number moves depends on the thread. It
-        is one of the rows 8 b to 8 b + 7 or of the 8 rows before them, where b = 2 warp + `block`.
-        The tile has the rows 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset`
-        is the part of their index in the buffer that is the same for all threads.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
+        8 * group to 8 * group + 7. The row of the tile to which a number moves depends on the
+        thread. It is one of the rows 8 * b to 8 * b + 7 or of the 8 rows before them, where
+        b = 2 * warp + block. The tile has the rows 0 to 63, so that the numbers are stored only if
+        0 <= b <= 8. `offset` is the part of their index in the buffer that is the same for all
+        threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -352,8 +355,8 @@ def _load_base(thread: _Thread) -> ir.Value:
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
     """Return the column of the buffer of `skew` at which a number is stored, from 0 to 7.
 
-    In rows 4 to 7 of every 8 rows, the columns 0 and 1 are exchanged, also 2 and 3, 4 and 5, 6 and
-    7. No two threads of a warp then use the same bank.
+    In rows 4 to 7 of every 8 rows, column 0 is exchanged with column 1, 2 with 3, 4 with 5, and 6
+    with 7. No two threads of a warp then use the same bank.
 
     Args:
       column: Column of the number in its group of 8 columns.

@@ -42,7 +42,7 @@ class BlockNumbers(NamedTuple):
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
-    """Read the numbers that a warpgroup needs for a block of rows from global memory.
+    """Read from global memory the numbers that a warpgroup needs for a block of rows.
 
     All of them are read at once, so that the warpgroup waits only once.
 
@@ -121,8 +121,8 @@ def make_tile(
 ) -> tuple[Tile, Callable[[], None]]:
     """Return a tile, and a function that frees the slots of the vectors and the mask of the tile.
 
-    The function waits until the vectors and the mask are in shared memory. It does not wait for
-    matrices and for `KernelBody.late_vectors`.
+    Before it returns, `make_tile` waits until the vectors and the mask are in shared memory. It
+    waits neither for matrices nor for `KernelBody.late_vectors`.
 
     Args:
       row: Index of the first row of the tile.

@@ -125,9 +125,9 @@ def copy_tiles(
 def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
     """Return (example, head, part): the index of a warpgroup in `TileSchedule.runs`.
 
-    If the warpgroups of a block can visit different tiles, `part` is block * (parts per block) +
-    warpgroup. If all of them visit the same tiles, `part` is the index of the block. See
-    `TileSchedule.parts`.
+    If the warpgroups of a block can visit different tiles, `part` is block * parts + warpgroup,
+    where `parts` is the number of warpgroups of a block: see `TileSchedule.parts`. If all of them
+    visit the same tiles, `part` is the index of the block.
 
     Args:
       kernel: The kernel, a `Kernel`.

@@ -16,9 +16,9 @@ A third type of input has one number or one vector for each diagonal of the scor
 each difference between row and column. A tile of m rows and n columns needs m + n consecutive
 diagonals. They are copied into the ring buffer with the inputs of the columns.
 
-The kernel `position_gradient` computes a block of diagonals instead of a block of rows. From tile
-to tile, its rows move as its columns do. The inputs of its rows are copied into the ring buffer,
-too.
+The kernel `position_gradient` computes a block of diagonals instead of a block of rows. From one
+tile to the next, both its rows and its columns change. The inputs of its rows are copied into the
+ring buffer, too.
 
 In a persistent kernel, a thread block may compute several blocks of rows, one after the other. The
 resident inputs of the next block are copied while the current block is computed: the thread block
@@ -108,7 +108,7 @@ def run_tile_loop(
         count = rounds + is_in_last_round.astype(jnp.int32)
 
         def locate(i) -> GridIndex:
-            """Return the index of the i-th block of rows that this thread block computes."""
+            """Return the `GridIndex` of the i-th block of rows of this thread block."""
             number = i * thread_blocks + lax.rem(thread_block + i * rotation, thread_blocks)
             number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
             return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
@@ -120,7 +120,7 @@ def run_tile_loop(
 
             Args:
               read: Function of a `GridIndex`. It reads the numbers of a block from global memory.
-                `numbers` is its result for block i. It is called one block ahead.
+                `numbers` is its result for block i. `read` is called one block ahead.
               visit: Function that computes or copies the tiles of block i. `iteration` is the
                 number of tiles of all earlier blocks. The function returns this number plus the
                 number of tiles of block i.
@@ -207,7 +207,7 @@ def _compute_tiles(
     slot: Any,
     iteration: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Compute all tiles of a block of rows that belong to one warpgroup.
+    """Compute the tiles of one warpgroup in a block of rows, and return its outputs.
 
     Args:
       grid_index: Example, head and block of rows.

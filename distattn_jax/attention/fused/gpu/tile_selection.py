@@ -101,8 +101,8 @@ class Facts:
     def restricted(self) -> bool:
         """True if a long call needs other configurations because of masks, segments or dropout.
 
-        This is so for a mask of pairs and for segments. For scorings other than the dot product, it
-        is also so for a mask of keys and for dropout.
+        A call is long if it is not `short`. This is so for a mask of pairs and for segments. For
+        scorings other than the dot product, it is also so for a mask of keys and for dropout.
         """
         has_entries = self.mask or self.segments
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
@@ -123,7 +123,7 @@ class Row(NamedTuple):
 
     Attributes:
       kernels: Names of the kernels that can use the configuration.
-      applies: Condition: a function that returns True if a call with these `Facts` can use the
+      applies: Function of the `Facts` of a call. It returns True if the call can use the
         configuration.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
       reason: Advantage over the configurations of later rows, in words.

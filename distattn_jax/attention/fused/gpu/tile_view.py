@@ -52,7 +52,7 @@ def view_tile(
 
 
 def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a tile that is True for the weights that dropout keeps, and False for the others."""
+    """Return a boolean tile: True for each entry whose weight is kept by dropout."""
     query_word, key_word, threshold = context.scalars["dropout_words"]
     rows, columns = (query_word, 16), (key_word, 8)
     if context.score_map.is_transposed:
@@ -76,7 +76,10 @@ def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
-    """Return a tile that is True for visible entries, or None if all entries are visible."""
+    """Return a tile that is True for visible entries, or None if all entries are visible.
+
+    An entry is visible if its query may attend to its key.
+    """
     return _visible_entries(context, tile) if tile.kind.is_masked else None
 
 
@@ -136,12 +139,11 @@ def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return functions that compute the distances |i - j| of a tile, or read f from a table.
+    """Return a `Distances` for one tile. Its functions compute or load a tile when called.
 
-    i is the position of the query, and j is the position of the key. The functions run only when
-    they are called, so that no unused tile is computed. f is the distance function of the scoring.
-    `Distances.stored` of the result reads f from the table "function". It is None if the kernel has
-    no such table.
+    `entries()` computes |i - j| for each entry, where i is the position of the query, and j is the
+    position of the key. `stored()` loads f for each entry from the table "function", where f is the
+    distance function of the scoring. `stored` is None if the kernel has no such table.
     """
     stored = None
     if "function" in tile.ring_names:

@@ -56,9 +56,10 @@ def compute_score_gradient(
     `fused` explains this formula. With dropout, the products dO · V are set to 0 where a weight is
     dropped, and scaled where it is kept.
 
-    g has one number per key, and -D has one number per query. One of them is the argument
-    `per_row`, and the other is `per_column`. One instruction adds a vector to dO · V and multiplies
-    dO · V by `factor`, so that `factor` costs nothing if at least one vector is given.
+    g has one number per key, and -D has one number per query (see `BackwardOperands`). One of them
+    is the argument `per_row`, and the other is `per_column`. One instruction adds a vector to
+    dO · V and multiplies dO · V by `factor`, so that `factor` costs nothing if at least one vector
+    is given.
 
     Args:
       weights: Tile of the weights A.
@@ -111,7 +112,7 @@ def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array
 
 
 def is_visible_key(context: WarpgroupContext, rows: int) -> jax.Array:
-    """Return a vector with one number per row: True if its key is neither masked nor padding.
+    """Return a boolean vector: True for each row whose key is neither masked nor padding.
 
     The rows of the warpgroup must be keys.
 

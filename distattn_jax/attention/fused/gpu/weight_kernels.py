@@ -35,7 +35,7 @@ from distattn_jax.attention.fused.scoring import MASKED_SCORE
 def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    The rows of the score map are queries, and its columns are keys.
+    The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
     Input for the rows: `query`. Inputs for the columns: `key` and `value`. If tiles are skipped,
     `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
@@ -88,7 +88,8 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     def weigh(context, tile, maximum):
         """Return the new running maximum of each row, the weights of a tile, and their row sums.
 
-        The weights are relative to the new maximum m of their row: 2^(score - m).
+        The rows are queries. The weights are relative to the new maximum m of their row:
+        2^(score - m).
 
         Args:
           maximum: Running maximum of each row before the tile.
@@ -155,7 +156,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    The rows of the score map are keys, and its columns are queries.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries.
 
     Input for the rows: `key`. Inputs for the columns: `query` and `logsumexp`. If tiles are
     skipped, `skipped_sums["received"]` is the attention that each key receives from the skipped
@@ -197,7 +198,8 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
 
     A_ij is the attention weight of query i and key j. g_j is the cotangent of the attention that
-    key j receives. The rows of the score map are queries, and its columns are keys.
+    key j receives. The score map is the matrix of all scores. Its rows are queries, and its columns
+    are keys.
 
     Inputs for the rows: `query` and `logsumexp`. Inputs for the columns: `key` and
     `received_cotangent`, which is g. If tiles are skipped, `skipped_sums["attention_given"]` is the
