@@ -55,7 +55,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     `DistanceScoring`, the names are `slope`, `shift` and `log_height` (the logarithm of the
     height).
 
-    A scoring with relation products has two more outputs. `band_gradient` is the gradient of the
+    A relation is a clipped relative position, numbered from 0 to 2k: see the module `relations`. A
+    scoring with relation products has two more outputs. `band_gradient` is the gradient of the
     score of each query and each relation from 1 to 2k - 1. `gradient_after` has one number per
     query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
     relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
@@ -287,15 +288,15 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     is one position vector for each diagonal of the score map. A thread block computes a block of
     diagonals, so that its rows move from tile to tile: see `ScoreMap.has_moving_rows`.
 
-    Inputs for the diagonals: `lower_positions` and `upper_positions`. Both contain the same
-    position vectors, but those of `lower_positions` are moved by 64 diagonals. A warpgroup keeps 64
-    vectors of each array, and thus the position vectors of 128 consecutive diagonals. Inputs for
-    the rows: `key`, `value` and, if the received attention has a cotangent, `received_cotangent`.
-    Inputs for the columns: `query`, `position_query`, `values_cotangent` (the cotangent of the
-    attention output), `logsumexp` and `negative_delta`.
+    Inputs for the diagonals: `lower_positions` and `upper_positions`. Vector d of `upper_positions`
+    is also vector d + 64 of `lower_positions`. A warpgroup keeps 64 vectors of each array, at the
+    same indices, and thus the position vectors of 128 consecutive diagonals. Inputs for the rows:
+    `key`, `value` and, if the received attention has a cotangent, `received_cotangent`. Inputs for
+    the columns: `query`, `position_query`, `values_cotangent` (the cotangent of the attention
+    output), `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, the gradients of the two inputs with these
-    names. A position vector can occur in both inputs: its gradient is then the sum of its two
+    names. A position vector occurs in both inputs, so that its gradient is the sum of its two
     gradients in these outputs.
 
     Args:

@@ -172,8 +172,9 @@ class KernelInputs(NamedTuple):
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
       skipped_sums: Precomputed sums that replace the tiles that a block skips, shape
         (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
-      gathered: Matrices of shape (B, T, N, 2k + 1), with one number for each query and relation.
-        `KernelBody.step` reads single numbers of them from global memory.
+      gathered: Matrices of shape (B, T, N, 2k + 1), with one number for each query and relation
+        (see the module `relations`). `KernelBody.step` reads single numbers of them from global
+        memory.
     """
 
     resident: dict[str, jax.Array]

@@ -25,8 +25,9 @@ class RelationArrays:
 
     Before a kernel, `inputs` makes the inputs of the kernel. After a kernel, `assemble` combines
     its outputs. In all inputs and outputs, the number of queries is padded to a multiple of
-    `length_multiple`, so that a kernel never reads or writes beyond the end of an array. Relations
-    are numbered from 0 to 2k, where k is the clip distance: see the module `relations`.
+    `length_multiple`, so that a kernel never reads or writes beyond the end of an array. A relation
+    is a clipped relative position, numbered from 0 to 2k, where k is the clip distance: see the
+    module `relations`.
     """
 
     def __init__(self, plan: Plan, operands: Operands, length_multiple: int):

@@ -24,9 +24,9 @@ SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
 class RelationTile(NamedTuple):
     """Methods that read and write arrays by relation for the entries of one tile.
 
-    An array by relation has one number for each query and relation. Relations are numbered from 0
-    to 2k. The end relations 0 and 2k are those of keys that are at least k positions before or
-    after the query.
+    An array by relation has one number for each query and relation. A relation is a clipped
+    relative position, numbered from 0 to 2k. The end relations 0 and 2k are those of keys that are
+    at least k positions before or after the query.
 
     Attributes:
       context: Data of the warpgroup.

@@ -235,9 +235,9 @@ class _SkewedRows:
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
         8 * group to 8 * group + 7. The column of the tile to which a number moves depends on the
         thread. It is one of the columns 8 * b to 8 * b + 7 or of the 8 columns before them, where
-        b = 2 * warp + block. The tile has the columns 0 to 63, so that the numbers are stored only
-        if 0 <= b <= 8. `offset` is the part of their index in the buffer that is the same for all
-        threads.
+        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
+        columns 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
+        their index in the buffer that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -280,9 +280,9 @@ class _SkewedColumns:
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
         8 * group to 8 * group + 7. The row of the tile to which a number moves depends on the
         thread. It is one of the rows 8 * b to 8 * b + 7 or of the 8 rows before them, where
-        b = 2 * warp + block. The tile has the rows 0 to 63, so that the numbers are stored only if
-        0 <= b <= 8. `offset` is the part of their index in the buffer that is the same for all
-        threads.
+        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
+        rows 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
+        their index in the buffer that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.

@@ -26,9 +26,9 @@ class TileConfig(NamedTuple):
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
         the inputs of the columns into shared memory.
       stages: Number of tiles whose inputs are in shared memory at the same time.
-      is_persistent: If True, there are at most as many thread blocks as processors, and a thread
-        block may compute several blocks of rows, one after the other. If False, there is one thread
-        block for each block of rows.
+      is_persistent: If True, there are at most as many thread blocks as processors (SMs) of the
+        GPU, and a thread block may compute several blocks of rows, one after the other. If False,
+        there is one thread block for each block of rows.
       held: Names of the resident matrices (inputs of the rows) that are kept in registers. A matrix
         product then reads only its other operand from shared memory.
     """

@@ -42,12 +42,12 @@ class Facts:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
       tables: True for `TableScoring`.
-      relations: True if the scoring has relations.
+      relations: True if the scoring depends on relations, which are clipped relative positions.
       tabulated: True if the kernels read the distance function from a table.
       computed: True if the kernels compute the distance function from the distances.
       mask: True if the call has a mask with one number for each pair of a query and a key.
       key_mask: True if the call has a mask of keys.
-      segments: True if the call has segments.
+      segments: True if a query sees only keys of its own segment.
       dropout: True if the call has dropout.
       window: True if a query sees only keys in a window. A causal mask is such a window.
       left_window: True if the window limits the distance to keys before the query.
@@ -61,7 +61,7 @@ class Facts:
       short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.
       equal_blocks: True if all blocks of rows visit about the same number of tiles.
       many_rows: True if the rows of all heads make at least as many blocks of 256 rows as the GPU
-        has processors, and if more than half of the last block of a head is filled.
+        has processors (SMs), and if more than half of the last block of a head is filled.
     """
 
     def __init__(self, kernel: str, plan: Plan, operands: Operands):
@@ -92,8 +92,8 @@ class Facts:
     def large_entries(self) -> bool:
         """True if masks or dropout need much shared memory or many registers.
 
-        This is so for a mask of pairs. It is also so for dropout with segments, and for dropout
-        with a scoring other than the dot product.
+        This is so for a mask with one number per query and key. It is also so for dropout with
+        segments, and for dropout with a scoring other than the dot product.
         """
         return self.mask or (self.dropout and (self.segments or not self.dot_product))
 
@@ -101,8 +101,9 @@ class Facts:
     def restricted(self) -> bool:
         """True if a long call needs other configurations because of masks, segments or dropout.
 
-        A call is long if it is not `short`. This is so for a mask of pairs and for segments. For
-        scorings other than the dot product, it is also so for a mask of keys and for dropout.
+        A call is long if it is not `short`. This is so for segments, and for a mask with one number
+        per query and key. For scorings other than the dot product, it is also so for a mask of keys
+        and for dropout.
         """
         has_entries = self.mask or self.segments
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))

@@ -42,11 +42,14 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     `skipped_sums["key_count"]` is the number of these keys.
 
     Outputs: `values` is the attention output, the weighted sum of values for each query.
-    `logsumexp` is the logsumexp of the scores of each query, to base 2. A scoring with relation
-    weights has three more outputs. `band_scores` is the score of each query and each relation from
-    1 to 2k - 1, before the multiplication by `Scoring.score_multiplier`. `weight_before` is, for
-    each query, the sum of the weights of all keys in relation 0. `weight_after` is the same sum for
-    relation 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
+    `logsumexp` is the logsumexp of the scores of each query, to base 2.
+
+    A relation is a clipped relative position, numbered from 0 to 2k: see the module `relations`. A
+    scoring with relation weights has three more outputs. `band_scores` is the score of each query
+    and each relation from 1 to 2k - 1, before the multiplication by `Scoring.score_multiplier`.
+    `weight_before` is, for each query, the sum of the weights of all keys in relation 0.
+    `weight_after` is the same sum for relation 2k. Under a causal mask, no key has relation 2k, and
+    there is no `weight_after`.
 
     Args:
       shape: Number of rows and number of columns of a tile.
@@ -71,7 +74,11 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
 
     def weigh_zeros(context, tile, maximum):
-        """Return the same as `weigh`, for a tile whose scores are treated as 0."""
+        """Return the results of `weigh` for a tile whose scores are treated as 0.
+
+        These are the new running maximum of each row, the weights of the tile, and their row sums.
+        The rows are queries.
+        """
         tile.skip("key")
         visible = view_visibility(context, tile)
         if visible is None:
