@@ -59,7 +59,7 @@ def round_up_width(width: int) -> int:
 def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
     """Return the type of a shared-memory buffer with rows in plain order, without a swizzle.
 
-    Matrix products cannot read such a buffer.
+    No matrix product reads such a buffer.
     """
     return plgpu.SMEM(shape, dtype)
 

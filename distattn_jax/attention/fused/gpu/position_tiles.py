@@ -60,11 +60,10 @@ class PositionTile(NamedTuple):
     """References to the position queries and position vectors of a tile, in shared memory.
 
     The tile has 64 rows and 64 columns. The diagonal of its entry (row, column) is
-    row - column + 64.
+    row - column + 64. On a GPU, an array that `TileConfig.held` names is in registers instead.
 
     Attributes:
-      query: Part of `Operands.position_query` for the queries of the tile, one row per query. On a
-        GPU, it is in registers if `TileConfig.held` names it.
+      query: Part of `Operands.position_query` for the queries of the tile, one row per query.
       lower: Position vectors of the diagonals 0 to 63, one row per diagonal.
       upper: Position vectors of the diagonals 64 to 127, one row per diagonal.
       release: Frees the slots of `query`, `lower` and `upper` in the ring buffers. Arrays that are

@@ -98,7 +98,8 @@ def gather(ref: Any, *indices: jax.Array) -> jax.Array:
     loads are complete.
 
     Args:
-      ref: Buffer in shared memory without a swizzle, such as `mosaic.plain_scratch`.
+      ref: Buffer in shared memory without a tiled or swizzled layout, such as
+        `mosaic.plain_scratch`.
       *indices: One tile of int32 indices for each axis of the buffer. They must lie inside the
         buffer: nothing checks them.
     """

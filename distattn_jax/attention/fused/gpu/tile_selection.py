@@ -35,8 +35,8 @@ WITHOUT_REDUCTIONS = ("key_gradient", "position_gradient")
 class Facts:
     """Properties of a call and of one of its kernels, on which the fastest configuration depends.
 
-    The width of queries, keys and values is their last axis. The rows of the score map are keys in
-    the kernels `key_gradient` and `received`, and queries in the other kernels.
+    The width of queries, keys and values is their last axis. The rows that `many_rows` counts are
+    keys in the kernels `key_gradient` and `received`, and queries in the other kernels.
 
     Attributes:
       positions: True if the scoring has position vectors.
