@@ -1,12 +1,14 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
-There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with the 128 position vectors of the tile. For each entry of the tile,
-`skew` then selects the product of the query of the entry and the position vector of its diagonal.
-The products of a query stay in the row of the query. If the score map is transposed, they stay in
-the column of the query.
+There is one position vector R[x] for each relative position x = i - j of a query i and a key j. All
+entries on one diagonal of the score map have the same relative position. A tile has 64 rows and 64
+columns, hence 127 diagonals. The kernels compute the product of each position query p_i of the tile
+with 128 position vectors. Entry (i, j) needs only one of these 128 products, p_i · R[i - j]. The
+function `skew` selects it. If the rows of the tile are queries, the products of a query are in its
+row before and after `skew`. If the columns are queries, they are in its column.
 
-In the backward pass, `unskew` sorts the gradient dP of the products by diagonal:
+In the backward pass, dP is the gradient of the products of the tile. The function `unskew` sorts dP
+by diagonal, so that matrix products can compute these sums:
 
     query gradient       dp_i = Σ_j dP_ij R[i - j]
     position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i
@@ -28,12 +30,14 @@ SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
 def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
-    """Return the buffers that a kernel needs for position vectors: see `KernelBody.scratch`.
+    """Return the buffers in shared memory that a kernel needs for position vectors.
 
-    The dict is empty if the scoring has no position vectors.
+    The result has the form of `KernelBody.scratch`. It is empty if the scoring has no position
+    vectors.
 
     Args:
-      gradient_dtype: Dtype of the queries. None if the kernel does not call `gradient_by_diagonal`.
+      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`. Otherwise
+        None.
     """
     if not score_map.scoring.has_positions:
         return {}
@@ -44,20 +48,26 @@ def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[
 
 
 def clear_buffers(context: WarpgroupContext) -> None:
-    """Fill the buffer of `gradient_by_diagonal` with zeros, if the kernel has this buffer."""
+    """Fill the buffer that `gradient_by_diagonal` uses with zeros.
+
+    Do nothing if the kernel has no such buffer.
+    """
     if UNSKEW in context.scratch:
         skew.clear(context.scratch[UNSKEW])
 
 
 class PositionTile(NamedTuple):
-    """Queries and position vectors of a tile, in shared memory.
+    """References to the position queries and position vectors of a tile, in shared memory.
+
+    The tile has 64 rows and 64 columns. The diagonal of its entry (row, column) is
+    row - column + 64. On a GPU, an array that `TileConfig.held` names is in registers instead.
 
     Attributes:
-      query: Queries that are multiplied by position vectors.
-      lower: Position vectors of the diagonals 0 to 63.
-      upper: Position vectors of the diagonals 64 to 127.
-      release: Frees the slots of the queries and of the position vectors in the ring buffer. Arrays
-        that are resident, and therefore not in the ring buffer, are not freed.
+      query: Part of `Operands.position_query` for the queries of the tile, one row per query.
+      lower: Position vectors of the diagonals 0 to 63, one row per diagonal.
+      upper: Position vectors of the diagonals 64 to 127, one row per diagonal.
+      release: Frees the slots of `query`, `lower` and `upper` in the ring buffers. Arrays that are
+        resident have no slot, and stay in shared memory.
     """
 
     query: Any
@@ -67,9 +77,10 @@ class PositionTile(NamedTuple):
 
 
 def wait_for_positions(context: WarpgroupContext, tile: Tile) -> PositionTile | None:
-    """Wait until the queries and position vectors of a tile are in shared memory. Return them.
+    """Wait for the position queries and position vectors of a tile, and return them.
 
-    Return None if the scoring has no position vectors.
+    The function waits until both are in shared memory. Return None if the scoring has no position
+    vectors.
     """
     if not context.score_map.scoring.has_positions:
         return None
@@ -99,13 +110,16 @@ def multiply_rows_and_columns(
 ) -> tuple[jax.Array, ...]:
     """Return the matrix product a bᵀ for each pair (a, b), plus terms for relations or positions.
 
-    The first pair consists of queries and keys. If the scoring has relation products, they are
-    added to q · k. If it has position vectors, their products with the queries are added to q · k.
-    The second pair, if present, consists of cotangents dO and values. If the scoring has relation
-    weights, their cotangent is added to dO · V.
+    Entry (row, column) of a bᵀ is a[row] · b[column]. The first pair consists of the queries and
+    keys of the tile. To q · k, the function adds the relation products if the scoring has them, and
+    the products of position queries and position vectors if the scoring has these. The second pair,
+    if present, consists of the cotangents dO of the attention output and the values. To dO · v, the
+    function adds the cotangent of the relation weights if the scoring has them.
 
     Args:
-      *pairs: Matrix a for the rows of the tile and matrix b for its columns, in shared memory.
+      *pairs: Matrix a for the rows of the tile, and matrix b for its columns. If the rows are
+        queries, the pairs are (queries, keys) and (dO, values). If the rows are keys, the pairs are
+        (keys, queries) and (values, dO).
       positions: Result of `wait_for_positions`.
       initial_gradient: Tile that is added to the result of the second pair. If None, nothing is
         added. It must be None if `positions` is not None.
@@ -134,13 +148,13 @@ def multiply_rows_and_columns(
 def multiply_score_operands(
     context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
-    """Return the products q · k of a tile, plus terms for relations or positions.
+    """Return a tile of the products q · k, plus terms for relations or positions.
 
-    See `multiply_rows_and_columns`.
+    The function `multiply_rows_and_columns` describes these terms.
 
     Args:
-      pair: Matrices of the rows and of the columns of the tile: queries and keys, or keys and
-        queries.
+      pair: Matrix for the rows of the tile and matrix for its columns: (queries, keys) if the rows
+        are queries, and (keys, queries) if the rows are keys.
     """
     positions = wait_for_positions(context, tile)
     (products,) = multiply_rows_and_columns(context, tile, pair, positions=positions)
@@ -152,9 +166,15 @@ def multiply_score_operands(
 def gradient_by_diagonal(
     context: WarpgroupContext, product_gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Sort the gradient of the products of a tile by diagonal: see `skew.unskew`.
+    """Sort the gradient of the products q · k of a tile by diagonal.
 
-    Return two tiles: one for the diagonals 0 to 63, and one for the diagonals 64 to 127.
+    The diagonal of entry (row, column) is row - column + 64. Return two tiles, for the diagonals 0
+    to 63 and for the diagonals 64 to 127. If the rows of the score map are queries, a tile has one
+    row per query and one column per diagonal. If the columns are queries, it has one row per
+    diagonal and one column per query.
+
+    Args:
+      product_gradient: Gradient of the products, one number for each entry of the tile.
     """
     keeps_rows = not context.score_map.is_transposed
     return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

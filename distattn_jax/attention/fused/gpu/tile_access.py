@@ -26,11 +26,13 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 class BlockNumbers(NamedTuple):
     """Numbers that a compute warpgroup reads from global memory for a block of rows.
 
+    Tiles are numbered from left to right: tile n begins at column n * `TileConfig.columns`.
+
     Attributes:
-      bounds: First tile that the block visits, and its last tile plus 1.
-      starts: First tile of each loop of the warpgroup: see `TileSchedule.loops`.
-      end: Last tile of the last loop, plus 1.
-      scalars: Dict from name to a tuple of numbers of the example and the head.
+      bounds: Index of the first tile that the block visits, and index of its last tile plus 1.
+      starts: Index of the first tile of each loop of the warpgroup: see `TileSchedule.loops`.
+      end: Index of the last tile of the last loop, plus 1.
+      scalars: Dict from name to a tuple of numbers that belong to the example and the head.
     """
 
     bounds: tuple[jax.Array, jax.Array]
@@ -40,7 +42,14 @@ class BlockNumbers(NamedTuple):
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
-    """Read all numbers of a block that a warpgroup needs, so that it waits for them only once."""
+    """Read from global memory the numbers that a warpgroup needs for a block of rows.
+
+    All of them are read at once, so that the warpgroup waits only once.
+
+    Args:
+      warpgroup: Index of the warpgroup.
+      grid_index: Example, head and block.
+    """
     schedule = kernel.call.schedule
     read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
     return BlockNumbers(
@@ -62,10 +71,13 @@ def make_context(
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
-    """Wait until the rows of a warpgroup have been copied, and return the warpgroup's context.
+    """Wait until the resident inputs of a warpgroup have been copied, and return its context.
 
     Args:
-      buffer: Index of the rows of the warpgroup on axis 0 of `SharedMemory.resident`.
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the warpgroup.
+      scalars: Numbers that belong to the example and the head.
+      buffer: Index on axis 0 of `SharedMemory.resident` at which the rows of the warpgroup are.
       row: Index of the first row of the warpgroup.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
@@ -107,15 +119,18 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Return a tile, and a function that frees the slots of the tile's vectors and mask.
+    """Return a tile, and a function that frees the slots of the vectors and the mask of the tile.
 
-    Wait until the vectors and the mask are in shared memory, except for `KernelBody.late_vectors`.
+    Before it returns, `make_tile` waits until the vectors and the mask are in shared memory. It
+    waits neither for matrices nor for `KernelBody.late_vectors`.
 
     Args:
       row: Index of the first row of the tile.
-      index: Index of the tile. Its first column is index * `config.columns`.
-      iteration: Number of earlier tiles that the warpgroup has computed or skipped. It determines
-        the slots of the tile.
+      warpgroup: Index of the warpgroup.
+      index: Index of the tile. The first column of the tile is index * `config.columns`.
+      iteration: Number of tiles that the warpgroup has computed or skipped before. It determines
+        the slots of the tile in the ring buffers.
+      kind: Properties of the tile that the schedule guarantees.
       reused_blocks: Result of `count_reused_blocks`.
     """
     config, memory = kernel.config, kernel.memory
