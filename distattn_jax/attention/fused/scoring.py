@@ -156,9 +156,9 @@ class Scoring:
     def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
         """Return scores of a far tile from which the gradient of q · k takes fewer operations.
 
-        The result sets `TileScores.log_derivative`. It is for kernels that need the gradient of q ·
-        k, but neither the weights nor the gradients of the coefficients. If the result is None, the
-        kernel must call `score` instead.
+        The result sets `TileScores.log_derivative`. It is for kernels that use the weights of far
+        tiles only for the gradient of q · k. If the result is None, the kernel must call `score`
+        instead.
 
         Args:
           products: Products q · k.
