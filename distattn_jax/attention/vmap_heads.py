@@ -30,7 +30,8 @@ class _Argument(NamedTuple):
     Attributes:
       array: The array, or None if the argument was not passed.
       batch_axis: Index of the batch axis. None if all examples share the array.
-      head_axis: Index of the head axis. None if all heads share the array.
+      head_axis: Index of the head axis. After `_remove_shared_axes`, it is counted without the
+        batch axis. None if all heads share the array.
       group_axis: Index of the axis of the query heads that share a key head, counted without the
         batch axis and the head axis. None if the array has no such axis.
     """

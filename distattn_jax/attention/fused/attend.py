@@ -79,7 +79,7 @@ def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> O
     Args:
       make_kernels: Returns the kernels for one type of chip.
       settings: Static settings of the call.
-      inputs: Arrays of the call, without padding.
+      inputs: Arrays of the call, or the part of these arrays that the device has.
     """
     plan, operands = prepare(settings, inputs)
     values, received, logsumexp = derivative.fused_attention(make_kernels, plan, operands)
@@ -200,5 +200,5 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 def _fill_lengths(
     lengths: Int[Array, " B"] | None, batch: int, length: int
 ) -> Int[Array, " {batch}"]:
-    """Return the length of each example: `length` for all examples if `lengths` is None."""
+    """Return `lengths`, or the number `length` for every example if `lengths` is None."""
     return jnp.full((batch,), length, jnp.int32) if lengths is None else lengths

@@ -93,8 +93,9 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     """Return `operands` with the fields that are computed from other fields.
 
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products (see `relations`). The relation products replace
-    `key_table`, `value_table` and `relation_bias`, which become None.
+    `small_scores`), and the relation products (see `relations`). If the scoring has relations,
+    `key_table`, `value_table` and `relation_bias` become None, because the kernels do not read
+    them.
     """
     found = None
     if plan.tolerance is not None:
@@ -168,7 +169,7 @@ def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of the operands of `_attend`, as `backward_block` does.
+    """Return the gradients of the operands of `_attend`, as `backward_block` returns them.
 
     Args:
       make_kernels: Returns the kernels for a plan and operands.

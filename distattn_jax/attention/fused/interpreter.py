@@ -45,7 +45,10 @@ def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
 
 @functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a function that makes the same kernels, which always run in an interpreter."""
+    """Return a function that makes the same kernels as `make_kernels`, but interpreted.
+
+    The kernels always run in a Pallas interpreter, on a CPU.
+    """
 
     def interpret_kernel(kernel: Any) -> Any:
         if not callable(kernel):

@@ -1,7 +1,7 @@
 """Calls of the kernels: the inputs, tiles and outputs of each kernel, for every type of chip.
 
-The arrays of the rows of the score map stay in the memory near the processor, and the arrays of the
-columns are streamed tile by tile:
+The score map is the matrix of the scores of all queries and keys. Arrays that belong to its rows
+stay in the memory near the processor. Arrays that belong to its columns are streamed tile by tile:
 
     rows      columns    kernels
     queries   keys       forward, query_gradient, attention_given
@@ -79,7 +79,8 @@ class KernelCalls(abc.ABC):
       operands: Arrays of the call.
       schedules: Tiles that the blocks of each kernel visit.
       scalars: Dict from name to a few numbers for each example and head, shape (B, N, count).
-      queries: Dict from name to matrix with one row per query. All kernels need these matrices.
+      queries: Matrices with one row per query that all kernels need: a dict with `query` and, for
+        `PositionScoring`, `position_query`.
       separates_small_scores: True if the kernel `forward` has separate loops for heads with small
         scores (see `small_scores`).
       position_gradient: The kernel `position_gradient`, or None if `query_gradient` computes the
@@ -122,11 +123,14 @@ class KernelCalls(abc.ABC):
     @property
     @abc.abstractmethod
     def padded_queries(self) -> int:
-        """Length of the logsumexp that the kernels read, at least T."""
+        """Number of queries, T or more, that the logsumexp must have when a kernel reads it."""
 
     @property
     def key_gradient_width(self) -> int:
-        """Number of columns of the keys for which `key_gradient` computes the gradient."""
+        """Number of columns of the keys that get a gradient from the kernel `key_gradient`.
+
+        These are the first columns. The gradient of all other columns is 0.
+        """
         return self.operands.key.shape[-1]
 
     def bind(self) -> Kernels:
@@ -146,8 +150,8 @@ class KernelCalls(abc.ABC):
     ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
         """Return the weighted sum of values, the logsumexp and the relation weights of each query.
 
-        The logsumexp is to base 2, and its last axis may be padded. The relation weights are None
-        if they are not requested.
+        The logsumexp is to base 2, and its last axis may be padded. The relation weights (see
+        `relations`) are None if the scoring does not need them.
         """
         query, key, value = self.operands[:3]
         sizes = self.tile_sizes("forward")
@@ -237,6 +241,8 @@ class KernelCalls(abc.ABC):
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
         """Return the attention that each key j receives, Σ_i A_ij, summed over the queries i.
+
+        A are the attention weights.
 
         Args:
           logsumexp: Logsumexp of the scores of each query, to base 2, possibly padded.
@@ -355,14 +361,20 @@ class KernelCalls(abc.ABC):
         return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
 
     def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
-        """Return the type of a matrix (B, L, N, width), with B, L and the dtype of `rows`."""
+        """Return the shape (B, L, N, width) and the dtype of a matrix.
+
+        B, L and the dtype are those of `rows`. N is the number of query heads.
+        """
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct(
             (batch, length, self.operands.query.shape[2], width), rows.dtype
         )
 
     def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a float32 vector (B, N, L), with B and L of `rows`."""
+        """Return the shape (B, N, L) and the dtype float32 of a vector.
+
+        B and L are those of `rows`. N is the number of query heads.
+        """
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
 

@@ -9,12 +9,12 @@ For query i and key j, the kernels compute
     attention_given   Σ_j A_ij g_j
     position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x - S
 
-Q, K and V are the queries, keys and values. e_ij are the scores to base 2, and z_i is the logsumexp
-of the scores of query i. dO is the cotangent of O, g is the cotangent of m, and -D_i is
-`BackwardOperands.negative_delta`. R are the position vectors, p_i is the position query of query i,
-and S is the number of keys. dS is the gradient of the scores. The scoring computes the gradient dP
-of the products q · k from dS. With dropout, the sums that contain V or dO use only the weights that
-are kept.
+Q, K and V are the queries, keys and values. e_ij are the scores to base 2 (scores times log2(e)),
+and z_i is the logsumexp of the scores of query i. dO is the cotangent of O, g is the cotangent of
+m, and -D_i is `BackwardOperands.negative_delta`. R are the position vectors, p_i is the position
+query of query i, and S is the number of keys. dS is the gradient of the scores. The scoring
+computes the gradient dP of the products q · k from dS. With dropout, the sums that contain V or dO
+use only the weights that are kept.
 """
 
 from collections.abc import Callable
@@ -88,7 +88,8 @@ class Kernels(NamedTuple):
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
-      padded_queries: Length of the logsumexp that the kernels read, at least T.
+      padded_queries: Number of queries, T or more, that the logsumexp must have when a kernel reads
+        it.
       position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
         computes this gradient.
     """

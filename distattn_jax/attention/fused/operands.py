@@ -29,8 +29,7 @@ class Operands(NamedTuple):
 
     Attributes:
       query: Queries. Keys and values have the same dtype.
-      key: Keys of K heads, where K is a divisor of N. Query head n attends to key head n // (N /
-        K).
+      key: Keys. K divides N: query head n attends to key head n // (N / K).
       value: Values with as many heads as the keys.
       coefficients: C numbers of the scoring for each head. `DistanceScoring`: slope, shift, height
         and far value, in this order (C is 4). `TableScoring`: the C parameters of the function in
@@ -51,8 +50,9 @@ class Operands(NamedTuple):
         threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
       tables: Tables of `TableScoring`: the function f of the relative position, followed by its
-        derivative with respect to each of the C parameters. Number x of a table belongs to the
-        queries i and keys j with i - j = x - S, for x from 0 to T + S: D is T + S + 1.
+        derivative with respect to each of the C parameters. The number at index x of a table
+        belongs to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
+        T + S + 1.
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
@@ -69,9 +69,11 @@ class Operands(NamedTuple):
       relation_products: One number for each query and each of R = 2k + 1 relations, added to q · k
         if query and key have that relation. The numbers of relation 0 are 0. If the numbers come
         from `relation_bias`, all examples and queries share them. None adds nothing.
-      position_query: Queries that are multiplied by position vectors, for `PositionScoring`.
-      positions: Position vectors of `PositionScoring`. Vector x belongs to the queries i and keys j
-        with i - j = x - S, for x from 0 to T + S: D is T + S + 1. Examples or heads may share them.
+      position_query: Queries that are multiplied by position vectors, for `PositionScoring`. None
+        for other scorings.
+      positions: Position vectors of `PositionScoring`. The vector at index x belongs to the queries
+        i and keys j with i - j = x - S. x is from 0 to T + S, so that D is T + S + 1. Examples or
+        heads may share the vectors. None for other scorings.
     """
 
     query: Float[Array, "B T N H"]

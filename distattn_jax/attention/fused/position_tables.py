@@ -55,7 +55,7 @@ def make_tables(
         one head.
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
-      factor: Factor of all tables.
+      factor: Number by which all tables are multiplied.
     """
     batch, queries, heads, _ = block.query.shape
     keys = block.key.shape[1]

@@ -46,9 +46,11 @@ BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
     """Return the sides on which visible keys can be far from their query.
 
-    BEFORE stands for keys at least k positions before the query, which have relation 0. AFTER
-    stands for keys at least k positions after the query, which have relation 2k. The result is
-    (BEFORE,) with a causal mask, and (BEFORE, AFTER) without one.
+    A key is far if its distance is at least k, the distance at which relations are clipped.
+
+    BEFORE stands for far keys before the query, which have relation 0. AFTER stands for far keys
+    after the query, which have relation 2k. The result is (BEFORE,) with a causal mask, and
+    (BEFORE, AFTER) without one.
     """
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
 

@@ -1,4 +1,4 @@
-"""Saturation radius: the distance beyond which the distance function f is treated as constant.
+"""Saturation radius: the distance from which on the distance function f is treated as constant.
 
 At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radius is the smallest
 distance for which this replacement changes scores, and their derivatives with respect to the slope,

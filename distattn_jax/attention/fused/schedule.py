@@ -3,8 +3,8 @@
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
 columns are queries. Each restriction (lengths, window, masks, segments) limits the columns that a
 block sees: see `visible_columns`. The columns that satisfy all restrictions, and the distances,
-determine the kinds and runs of tiles: see `tile_runs`. For example, f is constant in FAR tiles, and
-all scores of ZERO tiles are treated as 0.
+determine the kinds and runs of tiles: see `tile_runs`. For example, the distance function is
+constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
 
 A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
 therefore contains only the kinds that the call needs. There are two cases:
@@ -110,7 +110,8 @@ class VisibleColumns(NamedTuple):
     Attributes:
       position: Index of the column on the diagonal at the first row of the block, where query and
         key have the same position. It may be negative, or larger than the last column.
-      columns: Ranges of columns that some rows and that all rows of the block see.
+      columns: Range of columns that at least one row of the block sees, and range of columns that
+        all rows see.
       starts_masked: True if the first visited tiles of a block may contain masked entries.
       ends_masked: True if the last visited tiles of a block may contain masked entries.
     """
@@ -254,11 +255,11 @@ def schedule_diagonal_blocks(
 ) -> TileSchedule:
     """Return the tiles of queries that each block of diagonals visits.
 
-    Tile t consists of the queries i to i + `tile_size` - 1, with i = t `tile_size`. For this tile,
-    the kernel computes `block_rows` / `tile_size` squares of the score map. The first square begins
-    at key i + x - `origin`, where x is the first diagonal of the block, and the others follow. The
-    keys therefore move with the queries, and some of them may lie before key 0. All sizes must be
-    multiples of `tile_size`, and `inputs.radius` must be None.
+    Tile t consists of the queries i to i + `tile_size` - 1, with i = t * `tile_size`. For this
+    tile, the kernel computes `block_rows` / `tile_size` squares of the score map. The first square
+    begins at key i + x - `origin`, where x is the first diagonal of the block, and the others
+    follow. The keys therefore move with the queries, and some of them may lie before key 0. All
+    sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
 
     Args:
       inputs: Restrictions of the call.
@@ -344,7 +345,8 @@ class CallSchedules:
 
         Args:
           is_transposed: True if the rows are keys, False if the rows are queries.
-          drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
+          drops_weights: True if the kernel sums weights after dropout. This has no effect if the
+            call has no dropout.
           needs_zero_tiles: False if the kernel may skip tiles whose scores are treated as 0.
           separates_small_scores: True if heads with small scores get their own kinds of tiles (see
             `TileKind.has_small_scores`).

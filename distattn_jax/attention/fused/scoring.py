@@ -38,7 +38,7 @@ class TileScores(NamedTuple):
     """Scores of a tile, and the intermediate results from which their gradient is computed.
 
     Attributes:
-      scores: Scores before the multiplication by `score_multiplier`.
+      scores: Scores before the multiplication by `Scoring.score_multiplier`.
       products: Products q · k.
       f: Value of the distance function f for each entry. If the score contains ReLU(q · k), f is
         set to 0 where q · k is not positive. None if the gradient needs no f for each entry, for
@@ -67,8 +67,9 @@ class Scoring:
     """Base class of scorings: functions from products q · k to scores.
 
     The attributes tell the kernels which inputs, outputs and loops a scoring needs. Their default
-    values belong to the score scale q · k. A subclass can make an attribute a dataclass field. It
-    then writes `dataclasses.field()`, so that the field has no default.
+    values describe dot-product attention, whose score is scale q · k. A subclass can make an
+    attribute a dataclass field. It then writes `dataclasses.field()`, so that the field has no
+    default.
 
     Attributes:
       scale: Factor of the product q · k.
@@ -235,14 +236,14 @@ class DotProductScoring(Scoring):
 class DistanceScoring(Scoring):
     """Distance-aware attention with a function f of the distance |i - j|.
 
-    The score is height f ReLU(q · k). If `is_additive`, it is scale q · k + height f. The height is
-    one of the coefficients of a head. It includes the factor log2(e) and, if `is_additive` is
-    False, also the scale.
+    The score to base 2 is height f ReLU(q · k). If `is_additive`, it is log2(e) scale
+    q · k + height f. The height is one of the coefficients of a head. It includes the factor
+    log2(e) and, if `is_additive` is False, also the scale.
 
     Attributes:
       function: Distance function f.
-      is_additive: If True, height f is added to scale q · k. If False, ReLU(q · k) is multiplied by
-        height f.
+      is_additive: If True, height f is added to the product q · k. If False, ReLU(q · k) is
+        multiplied by height f.
     """
 
     function: DistanceFunction = dataclasses.field()
@@ -298,12 +299,13 @@ class DistanceScoring(Scoring):
         return TileScores(products * f, products, f)
 
     def score_derivatives(self, products, coefficients):
-        """Return scores from which the kernel computes weight times derivative in one step.
+        """Return scores of a far tile from which a kernel computes weight times derivative.
 
-        The derivative of a score by its product q · k is f if the product is positive, and 0
-        otherwise. The returned score is -1e30 where the product is not positive, so that the
-        weight is 0 there. All other weights are multiplied by f: the kernel subtracts log f from
-        the logsumexp. This takes fewer operations than `score` and `product_gradient`.
+        In a far tile, f is one constant. The derivative of a score by its product q · k is f if the
+        product is positive, and 0 otherwise. The returned score is -1e30 where the product is not
+        positive, so that the weight is 0 there. All other weights are multiplied by f: the kernel
+        subtracts log f from the logsumexp. This takes fewer operations than `score` and
+        `product_gradient`.
 
         The result is None if f may be negative, because log f would not exist, or if f is added to
         the product.
@@ -373,11 +375,12 @@ class DistanceScoring(Scoring):
 class TableScoring(Scoring):
     """Attention with any function f of the relative position i - j, stored in a table.
 
-    The score is ReLU(q · k) f. If `is_additive`, it is scale q · k + f. Scores are to base 2: the
-    table includes log2(e) and, if `is_additive` is False, the scale.
+    The score to base 2 is ReLU(q · k) f. If `is_additive`, it is log2(e) scale q · k + f. The table
+    of f includes the factor log2(e) and, if `is_additive` is False, also the scale.
 
     Attributes:
-      is_additive: If True, f is added to scale q · k. If False, ReLU(q · k) is multiplied by f.
+      is_additive: If True, f is added to the product q · k. If False, ReLU(q · k) is multiplied by
+        f.
       parameters: Number of parameters of f. For each parameter, one more table contains the
         derivative of f with respect to the parameter.
     """
@@ -450,9 +453,9 @@ class PositionScoring(Scoring):
     """Transformer-XL attention: the score is scale (q_i · k_j + p_i · R[i - j]).
 
     R contains one vector per relative position i - j: `Operands.positions`. p contains a second
-    vector for each query, which differs from q: `Operands.position_query`. The kernels add p_i ·
-    R[i - j] to each product before they call this scoring, so that scores and their gradients have
-    the form of the dot product.
+    vector for each query, which differs from q: `Operands.position_query`. The kernels add
+    p_i · R[i - j] to each product before they call this scoring, so that scores and their gradients
+    have the form of the dot product.
     """
 
     has_positions = True

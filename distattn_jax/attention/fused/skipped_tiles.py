@@ -41,7 +41,8 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     Return False if no head treats its scores beyond the radius as 0.
 
     Args:
-      drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
+      drops_weights: True if the kernel sums weights after dropout. This has no effect if the call
+        has no dropout.
     """
     is_restricted = (
         operands.mask is not None

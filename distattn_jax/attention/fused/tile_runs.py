@@ -97,9 +97,9 @@ class TileSchedule(NamedTuple):
       end: Index of the last tile that a block visits, plus 1.
       is_in_column_order: True if each run begins where the previous run ends.
       parts: Number of parts of a block that can visit different tiles. If there are several parts,
-        each part has its own entry on axis 2 of `runs`, `start` and `end`, at the index block *
-        parts + part. Axis 3 of `runs` then has one more pair at its end, which is not a run: the
-        first tile and the last tile plus 1 of all parts of the block.
+        each part has its own entry on axis 2 of `runs`, `start` and `end`, at the index
+        block * parts + part. Axis 3 of `runs` then has one more pair at its end, which is not a
+        run: the first tile and the last tile plus 1 of all parts of the block.
     """
 
     kinds: tuple[TileKind, ...]
@@ -264,8 +264,8 @@ def divide_by_distance(
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles of zero scores may be masked. All ZERO tiles are then of the
-        kind MASKED ZERO, so that one loop visits all of them.
+      masks_zero_tiles: True if tiles whose scores are treated as 0 may be masked. All of these
+        tiles then have `TileKind.is_masked`, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius

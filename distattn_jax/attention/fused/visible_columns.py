@@ -33,7 +33,7 @@ class Window(NamedTuple):
 
     @property
     def mirrored(self) -> "Window":
-        """Window with `left` and `right` exchanged: it contains the queries that see a key."""
+        """Window with `left` and `right` exchanged: it limits the queries that see a key."""
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
@@ -56,7 +56,7 @@ class Window(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Two ranges of columns for each block of rows: those that some row sees, and all rows see.
+    """Columns that some row of each block sees, and columns that all of its rows see.
 
     The fields are integers, or arrays that broadcast to (B, N, blocks).
 
@@ -123,14 +123,15 @@ def columns_of_segments(
 ) -> Columns:
     """Return, for each block of rows, a range of columns that contains all columns of its segments.
 
-    `start` is the first column whose segment occurs in the block, and `end` is the last such column
-    plus 1. If the segments are not sorted, the range may contain columns of other segments. If the
-    block has one segment only, `common_start` and `common_end` enclose the first run of columns of
-    this segment. Otherwise they enclose no column.
+    `start` is the first column whose segment number lies between the smallest and the largest
+    number in the block, and `end` is the last such column plus 1. If the segments are not sorted,
+    the range may contain columns of other segments. If the block has one segment only,
+    `common_start` and `common_end` enclose the first run of columns of this segment. Otherwise they
+    enclose no column.
 
     Args:
-      row_segments: Segment of each row.
-      column_segments: Segment of each column.
+      row_segments: Segment number of each row.
+      column_segments: Segment number of each column.
       block_rows: Number of rows in a block.
     """
     padding = -row_segments.shape[1] % block_rows

@@ -54,7 +54,7 @@ def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array 
     """Return the index in the band, from 0 to 5, of a square of 128 keys and 128 queries.
 
     A band contains a square in which all entries have relation 0 (index 0), four squares around the
-    diagonal (1 to 4), and a square in which all entries have relation 2k (5).
+    diagonal (1 to 4), and a square in which all entries have the last relation, 2k (5).
 
     Args:
       query: Index of the first query of the square, a multiple of 128.
@@ -68,8 +68,8 @@ def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array 
 def band_relations(shifts: jax.Array) -> jax.Array:
     """Return the relation of each entry of the squares 1 to 4 of a band, shape (512, 128).
 
-    Rows are keys and columns are queries. The relations are not clipped: they may be smaller than 0
-    or larger than 2k.
+    Rows are keys and columns are queries: see `bands`. The relations are not clipped: they may be
+    smaller than 0 or larger than 2k, where k is the clip distance.
 
     Args:
       shifts: Result of `compute_shifts`.
@@ -125,6 +125,9 @@ def collapse_band(
 
 
 def count_rows(clip_distance: int) -> int:
-    """Return the number of relations, 2k + 1, rounded up to a multiple of 8."""
+    """Return the number of relations, rounded up to a multiple of 8.
+
+    There are 2k + 1 relations, where k is the clip distance.
+    """
     relations = 2 * clip_distance + 1
     return relations + -relations % SUBLANES

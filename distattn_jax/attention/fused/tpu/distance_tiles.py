@@ -98,9 +98,10 @@ def read_distances(context: BlockContext, tile: Tile) -> Distances:
 
 
 def _store(context: BlockContext, tile: Tile) -> None:
-    """Evaluate the distance function f for a tile, and store it in the slot of the tile.
+    """Evaluate the distance function f for a tile, and store it in a slot of VMEM.
 
-    Do nothing if the slot already contains f for the same slope, shift and relative position.
+    `_find_slot` returns the slot of the tile. Do nothing if this slot already contains f for the
+    same slope, shift and relative position.
     """
     coefficients: Any = read_coefficients(context.scalars)
     slot, stored = _find_slot(context, tile), context.kept["arguments"]

@@ -5,8 +5,8 @@ The module `fused.kernels` has their equations. The logsumexp of a query without
 the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores
 are treated as 0, the kernels need no products of queries and keys.
 
-Arrays in VMEM are transposed: queries have the shape (H, queries). A tile has the shape (keys,
-queries).
+Arrays in VMEM are transposed: queries have the shape (H, queries). A tile has the shape
+(keys, queries).
 """
 
 import jax

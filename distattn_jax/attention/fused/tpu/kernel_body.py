@@ -52,8 +52,8 @@ class BlockContext(NamedTuple):
     Attributes:
       score_map: Scoring, masks and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
-      load: Returns an array, given its name: the block of a resident array, shape (W, block) or (1,
-        block), or a whole array of `KernelInputs.shared`.
+      load: Returns an array, given its name: the block of a resident array, shape (W, block) or
+        (1, block), or a whole array of `KernelInputs.shared`.
       scalars: Dict from name to a tuple of numbers of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1): see `skipped_tiles`.
       scratch: References to the buffers that `KernelBody.scratch` declares.

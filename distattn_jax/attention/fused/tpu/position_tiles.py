@@ -3,9 +3,10 @@
 There is one position vector R[j - i] for each diagonal j - i of the score map, where i is a query
 and j is a key. For a group of 128 queries, the kernels multiply the position queries p by the
 vectors of all diagonals of a tile. The products have one row per diagonal and one column per query.
-A tile, in contrast, has one row per key and one column per query. Its entry (j, i) is in row j - i
-+ 128 of column i of the products. Column i therefore moves up by 128 - i rows. In the backward
-pass, column i of the gradient dP of the products moves down by 128 - i rows:
+A tile, in contrast, has one row per key and one column per query. If j is counted from the first
+key of the tile and i from the first query of the group, the product for key j and query i is in row
+j - i + 128 of column i. Column i therefore moves up by 128 - i rows. In the backward pass, column i
+of the gradient dP of the products moves down by 128 - i rows:
 
     query gradient       dp_i = Σ_j dP_ij R[j - i]
     position gradient    dR[x] = Σ_{j - i = x} dP_ij p_i
@@ -49,7 +50,7 @@ def add_gradients(
     """Add the contribution of a tile to the gradients of position queries and position vectors.
 
     The gradient of the position queries is in the buffer `position_query`, shape (W, queries),
-    where W is the width of a position vector. The gradient of the position vectors is in
+    where W is the width of a position vector. The gradient of the position vectors is in the output
     `positions`: matrices of shape (W, 128), stacked on axis 0. Matrix g has one column for each of
     the diagonals 128 g to 128 g + 127, and one row for each component of a position vector.
 

@@ -75,13 +75,15 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Return a tile of shape (keys, queries) with the number of each query and its relation.
+    """Return, for each entry of a tile, the number of an input that belongs to its relation.
 
-    The number for query i and key j is input[r, i], where r is the relation of i and j. In a far
-    tile, all keys have the same relation r, so that the result has one row: shape (1, queries).
+    The input has one row per relation and one column per query. For query i and key j, the result
+    contains input[r, i], where r is the relation of i and j. The result has the shape
+    (keys, queries). In a far tile, all keys have the same relation, so that the shape is
+    (1, queries).
 
     Args:
-      name: Name of an input with one row per relation and one column per query.
+      name: Name of the input.
     """
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
@@ -116,7 +118,7 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of the weights of relation 0 and of relation 2k by a factor for each query.
+    """Multiply the sums of the weights of the first and the last relation by `correction`.
 
     The forward kernel calls this function when the reference of a query changes. The reference is
     the number that the kernel subtracts from all scores of the query before it computes powers of
@@ -137,8 +139,8 @@ def add_weights(
 
     Args:
       weights: Weights 2^(score - reference) after dropout, shape (keys, queries).
-      reference: Number that the forward kernel subtracts from all scores of a query, shape (1,
-        queries).
+      reference: Number that the forward kernel subtracts from all scores of a query, shape
+        (1, queries).
     """
     weights = weights.astype(jnp.float32)
     ends = {side: context.scratch[ENDS[side]] for side in _sides(context.score_map)}
@@ -166,8 +168,8 @@ def finish_weights(
     Args:
       reference: Number that the kernel subtracted from the scores of each query in the last tile,
         shape (1, queries).
-      normaliser: Factor that converts 2^(score - reference) to attention weights, shape (1,
-        queries).
+      normaliser: Factor that converts 2^(score - reference) to attention weights, shape
+        (1, queries).
     """
     if not context.score_map.scoring.has_relation_weights:
         return {}
@@ -301,9 +303,10 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index of the square in a band (see `bands`) that all squares of a far tile equal.
+    """Return the index of the square in a band that stands for every square of a far tile.
 
-    The index is 0 if all entries of the tile have relation 0, and 5 if they have relation 2k.
+    The index is 0 if all entries of the tile have relation 0, and 5 if all of them have the last
+    relation, 2k: see `bands`.
     """
     return 0 if tile.kind.side == BEFORE else LAST
 

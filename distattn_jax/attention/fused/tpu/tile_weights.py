@@ -62,7 +62,7 @@ def compute_score_gradient(
       weights: Attention weights A_ij before dropout, shape (keys, queries).
       weight_gradient: Products dO_i · V_j, shape (keys, queries), where dO is the cotangent of the
         attention output.
-      per_query: Numbers -D_i, shape (1, queries).
+      per_query: Numbers -D_i, shape (1, queries): see `BackwardOperands.negative_delta`.
       per_key: Numbers g_j, shape (1, keys): the cotangent of the attention that each key receives.
         None if g is 0.
     """

@@ -32,10 +32,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
     The unnormalised weights of a query are powers 2^(score - reference). The usual reference is the
-    maximum of the scores, which is known only after all products of a tile. This kernel starts with
-    the reference 0, so that it can compute each power as soon as the product is known. If the sum
-    of the weights of a query leaves the range from 2^-64 to 2^64, the maximum becomes the reference
-    of the query, and the tile is computed again.
+    maximum of the scores, which is known only when all products of a tile have been computed. This
+    kernel starts with the reference 0, so that it can compute each power as soon as the product is
+    known. If the sum of the weights of a query leaves the range from 2^-64 to 2^64, the maximum
+    becomes the reference of the query, and the tile is computed again.
 
     Inputs: `query` of the block, and `key_rows` and `value` of each tile. If tiles are skipped,
     `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and

@@ -40,8 +40,8 @@ class _MappingForm(NamedTuple):
 
     Attributes:
       function: Distance function f.
-      coefficients: Computes slope, shift and height from the distance weight w and the parameters
-        `shape` of the mapping.
+      coefficients: Computes slope, shift and height from the fields `weight` and `shape` of
+        `DistanceAware`: the distance weight w, and further parameters of the mapping.
     """
 
     function: DistanceFunction
