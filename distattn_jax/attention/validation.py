@@ -141,6 +141,8 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
 def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[Array, " B"] | None:
     """Validate sequence lengths. Return them as int32, clipped to the range from 0 to `longest`.
 
+    Return None if `lengths` is None.
+
     Args:
       name: Name of the argument, for the error message.
       lengths: One integer per example, or None.

@@ -126,14 +126,20 @@ def _make_operands(
     batch, queries, heads, _ = inputs.query.shape
 
     def pad_width(x: Array | None) -> Array | None:
-        """Pad the last axis with zeros to the next width that the kernels support."""
+        """Pad the last axis with zeros to the next width that the kernels support.
+
+        Return None if x is None.
+        """
         if x is None:
             return None
         padding = next(width for width in widths if width >= x.shape[-1]) - x.shape[-1]
         return jnp.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, padding)))
 
     def pad(x: Array | None) -> Any:
-        """Pad (B, L, N, W) with zeros to a length L and a width W that the kernels support."""
+        """Pad (B, L, N, W) with zeros to a length L and a width W that the kernels support.
+
+        Return None if x is None.
+        """
         if x is None:
             return None
         padded = jnp.pad(x, ((0, 0), (0, -x.shape[1] % LENGTH_MULTIPLE), (0, 0), (0, 0)))
@@ -191,7 +197,10 @@ def _make_masks(inputs: Inputs, padded_lengths: tuple[int, int]) -> dict[str, Ar
 
 
 def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | None:
-    """Pad the segments to a length that the kernels support, by repeating the last segment."""
+    """Pad the segment numbers to a length that the kernels support, by repeating the last number.
+
+    Return None if `segments` is None.
+    """
     if segments is None:
         return None
     return jnp.pad(segments, ((0, 0), (0, -segments.shape[1] % LENGTH_MULTIPLE)), mode="edge")

@@ -100,7 +100,11 @@ class KernelCalls(abc.ABC):
 
     @abc.abstractmethod
     def tile_sizes(self, kernel: str) -> TileSizes:
-        """Return the sizes of the blocks and tiles of a kernel, given its name."""
+        """Return the sizes of the blocks and tiles of a kernel.
+
+        Args:
+          kernel: Name of the kernel, such as "forward".
+        """
 
     @abc.abstractmethod
     def delta_inputs(self, backward: BackwardOperands) -> Arrays:
@@ -123,7 +127,7 @@ class KernelCalls(abc.ABC):
     @property
     @abc.abstractmethod
     def padded_queries(self) -> int:
-        """Number of queries, T or more, that the logsumexp must have when a kernel reads it."""
+        """Number of queries after padding: the length of the logsumexp that the kernels read."""
 
     @property
     def key_gradient_width(self) -> int:

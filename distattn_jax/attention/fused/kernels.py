@@ -88,8 +88,8 @@ class Kernels(NamedTuple):
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
-      padded_queries: Number of queries, T or more, that the logsumexp must have when a kernel reads
-        it.
+      padded_queries: Number of queries after padding: the length of the logsumexp that the kernels
+        read.
       position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
         computes this gradient.
     """

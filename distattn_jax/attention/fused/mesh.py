@@ -25,7 +25,7 @@ AxisNames = tuple[str, ...] | None
 
 
 def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
-    """Run `attend` on each device, with the examples and heads of the device as its inputs.
+    """Run `attend` on each device, with the examples and heads that the device has.
 
     Return the outputs of all devices as global arrays.
     """

@@ -83,9 +83,9 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
 def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
     """Return P[i, r] - P[i, 0] for each query i and relation r.
 
-    P[i, r] is added to the product of query i with each key that has relation r. It is computed
-    from `Operands.key_table`, or from `Operands.relation_bias`, which all examples and queries
-    share. Return None if both are None.
+    P[i, r] is added to the product of query i with each key that has relation r, a clipped relative
+    position. It is computed from `Operands.key_table`, or from `Operands.relation_bias`, which all
+    examples and queries share. Return None if both are None.
     """
     table, bias = operands.key_table, operands.relation_bias
     if table is not None:
@@ -97,8 +97,9 @@ def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
 def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
     """Return P[i, 0] for each query i.
 
-    P[i, 0] is added to the product of query i with each key that has relation 0. It is computed
-    from `Operands.key_table` or from `Operands.relation_bias`.
+    P[i, 0] is added to the product of query i with each key that has relation 0: a key that is k or
+    more positions before the query. It is computed from `Operands.key_table` or from
+    `Operands.relation_bias`.
     """
     if operands.key_table is not None:
         return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]

@@ -229,8 +229,9 @@ def _find_keys(
 def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> VisibleColumns:
     """Return the queries that see each block of keys.
 
-    Padded queries count as visible, because their weights are 0. Masked keys between the first and
-    the last visible key count as visible, because the kernels set the outputs of these keys to 0.
+    Padded queries are included, because their weights are 0. A block of keys counts as visible if
+    it overlaps the range from the first to the last visible key. It may contain masked keys,
+    because the kernels set the outputs of masked keys to 0.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)

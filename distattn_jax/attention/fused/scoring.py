@@ -46,8 +46,9 @@ class TileScores(NamedTuple):
       is_far: True if f is one constant in the whole tile, because every key of the tile is far from
         every query of the tile.
       log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
-        q · k. It is one number for the whole tile. The kernel must multiply the weights by the
-        derivative. If None, `Scoring.product_gradient` multiplies by the derivative instead.
+        q · k. It is one number for the whole tile: where the derivative is 0 instead, `scores` is
+        -1e30, so that the weight is 0. The kernel must multiply the weights by the derivative. If
+        None, `Scoring.product_gradient` multiplies by the derivative instead.
     """
 
     scores: Array
@@ -242,7 +243,7 @@ class DistanceScoring(Scoring):
 
     Attributes:
       function: Distance function f.
-      is_additive: If True, height f is added to the product q · k. If False, ReLU(q · k) is
+      is_additive: If True, height f is added to the scaled product q · k. If False, ReLU(q · k) is
         multiplied by height f.
     """
 
@@ -379,8 +380,8 @@ class TableScoring(Scoring):
     of f includes the factor log2(e) and, if `is_additive` is False, also the scale.
 
     Attributes:
-      is_additive: If True, f is added to the product q · k. If False, ReLU(q · k) is multiplied by
-        f.
+      is_additive: If True, f is added to the scaled product q · k. If False, ReLU(q · k) is
+        multiplied by f.
       parameters: Number of parameters of f. For each parameter, one more table contains the
         derivative of f with respect to the parameter.
     """

@@ -81,7 +81,7 @@ class TileRun(NamedTuple):
     end: Array | int
 
     def intersect(self, start: Array | int, end: Array | int) -> "TileRun":
-        """Return the tiles of the run between `start` (inclusive) and `end` (exclusive)."""
+        """Return a run with the tiles of this run from `start` (inclusive) to `end` (exclusive)."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 

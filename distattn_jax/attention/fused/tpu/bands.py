@@ -53,8 +53,9 @@ def compute_shifts(offset: jax.Array, clip_distance: int) -> jax.Array:
 def find_square(query: jax.Array | int, key: jax.Array | int, offset: jax.Array | int) -> jax.Array:
     """Return the index in the band, from 0 to 5, of a square of 128 keys and 128 queries.
 
-    A band contains a square in which all entries have relation 0 (index 0), four squares around the
-    diagonal (1 to 4), and a square in which all entries have the last relation, 2k (5).
+    A band (see `bands`) contains a square in which all entries have relation 0 (index 0), four
+    squares around the diagonal (1 to 4), and a square in which all entries have the last relation,
+    2k (5).
 
     Args:
       query: Index of the first query of the square, a multiple of 128.

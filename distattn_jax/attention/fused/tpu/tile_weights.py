@@ -19,8 +19,8 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
 
     Args:
       view: Scores and visibility mask of a tile.
-      logarithm: Maximum, logsumexp or another reference of the scores of each query, to base 2,
-        shape (1, queries).
+      logarithm: Number that is subtracted from all scores of a query, such as their maximum or
+        logsumexp, shape (1, queries).
     """
     return zero_masked(jnp.exp2(view.log_weights - logarithm), view.visible)
 
@@ -31,8 +31,8 @@ def weigh_zero_scores(context: BlockContext, tile: Tile, logarithm: jax.Array) -
     They are 2^-logarithm for visible entries, and 0 for masked entries.
 
     Args:
-      logarithm: Maximum, logsumexp or another reference of the scores of each query, to base 2,
-        shape (1, queries).
+      logarithm: Number that is subtracted from all scores (to base 2) of a query, such as their
+        maximum or logsumexp, shape (1, queries).
     """
     weights = jnp.broadcast_to(jnp.exp2(-logarithm), tile.shape)
     return zero_masked(weights, view_visibility(context, tile))

@@ -74,10 +74,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
 
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
-        """Compute the unnormalised weights of a tile, and return their sum for each query.
+        """Compute the unnormalised weights of a tile, and return the sum of each query.
 
-        The weights after dropout are stored in the buffer "weights". The sum contains the weights
-        before dropout.
+        The result has the shape (1, queries), and contains the weights before dropout. The weights
+        after dropout are stored in the buffer "weights".
         """
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:
