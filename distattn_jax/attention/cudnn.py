@@ -93,7 +93,8 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 def is_faster(call: AttentionCall) -> bool:
     """Return True if cuDNN is probably faster than the implementation "pallas" for this call.
 
-    The function assumes that cuDNN supports the call.
+    This is so for dot products of wide heads and long sequences. The caller must check separately
+    that cuDNN supports the call.
     """
     is_dot_product = call.variant.as_dot_product is not None and not call.variant.uses_positions
     if not is_dot_product or call.has_symbolic_shape:
@@ -103,14 +104,15 @@ def is_faster(call: AttentionCall) -> bool:
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:
-    """Return the sequence length of each example to pass to cuDNN, or None if there is no padding.
+    """Return the sequence length of each example for cuDNN, or None if no sequence is padded.
 
-    A length of 0 is raised to 1, because cuDNN leaves a softmax without keys undefined. `run` later
-    sets the output of queries without a visible key to 0.
+    A length of 0 is raised to 1, because the result of cuDNN is undefined for a softmax without
+    keys. `run` later sets the output of queries without a visible key to 0.
 
     Args:
-      lengths: Number of queries or keys of each example before the padding. None means no padding.
-      x: Query or key array. `run` pads an odd length to an even length.
+      lengths: Number of queries or keys of each example before the padding. None if the caller of
+        `attention` passed no lengths.
+      x: Query or key array, shape (B, L, N, H). If L is odd, `run` pads it to an even length.
     """
     batch, length = x.shape[:2]
     if lengths is not None:
@@ -119,7 +121,10 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
 
 
 def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
-    """Return a mask of the queries. It is False for padding, and in examples without keys."""
+    """Return a mask that is True for queries that can attend to at least one key.
+
+    The mask is False for padding queries, and for all queries of an example without keys.
+    """
     batch, queries, _, _ = call.query.shape
     is_valid = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:

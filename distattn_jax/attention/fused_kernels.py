@@ -81,10 +81,10 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
-    """Return the dropout arguments of `attend.Inputs` as a dict, which is empty without dropout.
+    """Return the arguments `dropout_words` and `dropout_scale` of `attend.Inputs` as a dict.
 
-    The arrays are computed before the inputs are sharded, because they depend on the indices of
-    examples and heads in the whole batch.
+    The dict is empty without dropout. The arrays are computed before the inputs are sharded,
+    because they depend on the indices of examples and heads in the whole batch.
 
     Returns:
       dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
@@ -146,7 +146,10 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
 
 
 def may_lose_digits(call: AttentionCall) -> bool:
-    """Return True if scores may be so large that the kernels are not accurate enough."""
+    """Return True if scores may be so large that the kernels lose too many digits.
+
+    The implementation "pallas" is then never chosen by default.
+    """
     view = find_view(call.variant)
     return view is not None and view.may_lose_digits(call.variant)
 
@@ -154,8 +157,10 @@ def may_lose_digits(call: AttentionCall) -> bool:
 def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
     """Return an error text if the kernels do not support the variant of the call, otherwise None.
 
+    An error text is also returned if the call has symbolic shapes.
+
     Args:
-      call: Arguments of `attention`. An error text is also returned for symbolic shapes.
+      call: Arguments of `attention`.
       chip: "gpu" or "tpu".
     """
     view = find_view(call.variant)
@@ -168,7 +173,10 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
-    """Check outputs, head width, JAX version and mesh of a call. Return an error text, or None.
+    """Return an error text if the kernels do not support the call, otherwise None.
+
+    The requested outputs, the width of the heads, the JAX version and the mesh are checked. The
+    variant and the dtype are checked elsewhere.
 
     Args:
       call: Arguments of `attention`.

@@ -35,7 +35,7 @@ class Implementation(NamedTuple):
 
 
 def _always_supported(call: AttentionCall) -> None:
-    """Return None: there is no call that the implementation does not support."""
+    """Return None, which means that the implementation supports the call."""
 
 
 # By name, in the order of preference: one for each platform, or one for all platforms. The choice
@@ -71,9 +71,9 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     """Return the implementation of this name for the platform of the local devices.
 
-    If there is none for this platform, choose among the implementations of this name for all
-    platforms: the program may be lowered for another machine, or a test may interpret the kernels.
-    Raise ValueError if no implementation of this name supports the call.
+    For example, "pallas" has one implementation for CUDA and one for TPUs. If none is for the local
+    platform, choose among all of this name: the program may be lowered for another machine, or a
+    test may interpret the kernels. Raise ValueError if no candidate supports the call.
     """
     platform = devices.local_platform()
     named = IMPLEMENTATIONS[name]

@@ -41,6 +41,8 @@ def compute_outputs(
 ) -> Attended:
     """Compute the outputs of attention for a block of queries of one head, given the scores.
 
+    The outputs have no head axis: for example, `values` has the shape (block, E).
+
     Args:
       scores: Scores of the queries of the block with all keys of the head.
       head: Arguments of the whole head.
@@ -75,7 +77,8 @@ def _visible_entries(
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
       block: Queries of the block, with their mask and segments.
-      relative_positions: Position of query i of the block minus the position of key j.
+      relative_positions: Position of query i of the block minus the position of key j, for all i
+        and j.
     """
     queries, keys = relative_positions.shape
     row = block.start + jnp.arange(queries, dtype=jnp.int32)[:, None]
@@ -121,7 +124,8 @@ def masked_softmax(
 def _masked_softmax_jvp(primals, tangents):
     """Return the outputs of `masked_softmax`, and their tangents.
 
-    Softmax and tangent are 0 at keys that are not visible, so that no mask is needed here.
+    The softmax is 0 at keys that are not visible. The tangent is therefore 0 there as well, so that
+    no mask is needed here.
     """
     weights, logsumexp = masked_softmax(*primals)
     change = weights * tangents[0]

@@ -141,6 +141,8 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
 def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[Array, " B"] | None:
     """Validate sequence lengths. Return them as int32, clipped to the range from 0 to `longest`.
 
+    Return None if `lengths` is None.
+
     Args:
       name: Name of the argument, for the error message.
       lengths: One integer per example, or None.
@@ -157,12 +159,14 @@ def validate_lengths(name: str, lengths: Any, batch: int, longest: int) -> Int[A
 def validate_segments(
     call_shape: tuple[int, int, int], query_segments: Any, key_segments: Any
 ) -> tuple[Array | None, Array | None]:
-    """Validate the segment numbers of packed sequences and return them as JAX arrays, or None.
+    """Validate the segment numbers of packed sequences and return them as JAX arrays.
+
+    Both results are None if both arguments are None. Raise ValueError if only one of them is None.
 
     Args:
       call_shape: Number of examples, number of queries, and number of keys: (B, T, S).
-      query_segments: Segment number of each query, or None.
-      key_segments: Segment number of each key, or None.
+      query_segments: Segment number of each query, shape (B, T), or None.
+      key_segments: Segment number of each key, shape (B, S), or None.
     """
     if query_segments is None and key_segments is None:
         return None, None
@@ -187,9 +191,9 @@ def check_packing(
 ) -> None:
     """Raise ValueError if query i and key i + offset belong to different segments.
 
-    These two have the same position in the row. If they belong to different segments, the distance
-    between query and key is not a distance inside of a segment. Variants that do not use positions
-    are not checked. Traced segments are not compared.
+    Query i and key i + offset have the same position. If they belong to different segments, the
+    relative position of a query and a key is not their distance inside of a segment. Variants that
+    do not use positions are not checked. Traced segments are not compared.
 
     Args:
       variant: Attention variant.

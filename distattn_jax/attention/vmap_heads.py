@@ -25,12 +25,13 @@ OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0, logsumexp=0)  # typ
 
 
 class _Argument(NamedTuple):
-    """Array, with the indices of its axes that the three nested vmaps map.
+    """One array of an attention call, with the axes over which the three nested vmaps map it.
 
     Attributes:
       array: The array, or None if the argument was not passed.
       batch_axis: Index of the batch axis. None if all examples share the array.
-      head_axis: Index of the head axis. None if all heads share the array.
+      head_axis: Index of the head axis. After `_remove_shared_axes`, it is counted without the
+        batch axis. None if all heads share the array.
       group_axis: Index of the axis of the query heads that share a key head, counted without the
         batch axis and the head axis. None if the array has no such axis.
     """
@@ -42,7 +43,12 @@ class _Argument(NamedTuple):
 
 
 def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Attended:
-    """Apply `one_head` to every head of every example, and return the stacked outputs."""
+    """Apply `one_head` to every head of every example, and return the stacked outputs.
+
+    Args:
+      one_head: Function that computes attention of one head of one example.
+      call: Arguments of all heads and examples.
+    """
     call = _repeat_sharded_key_heads(call)
     arguments = jax.tree.map(
         lambda argument: _prepare(argument, call), _list_arguments(call), is_leaf=_is_argument
@@ -66,7 +72,11 @@ def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Att
 
 
 def _list_arguments(call: AttentionCall) -> Any:
-    """Return a `Head` in which each array is an `_Argument` with all heads and examples."""
+    """Return a `Head` that contains an `_Argument` in place of each array.
+
+    Each `_Argument` holds the array of all heads and examples, and says which of its axes are the
+    batch axis and the head axis.
+    """
     batch, _, heads, _ = call.query.shape
     dropout: Any = None
     if call.dropout_rate is not None:
@@ -100,7 +110,14 @@ def _is_argument(node: Any) -> bool:
 
 
 def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
-    """Shard an array like the query, remove its shared axes, and split its heads into groups."""
+    """Prepare one array for the nested vmaps over batch, heads and groups, in three steps.
+
+    1. Shard its batch and head axes in the same way as those of the query.
+    2. Remove its batch axis or head axis if all examples or all heads share the array.
+    3. If several query heads share a key head, split the axis of the query heads into groups.
+
+    An argument that was not passed (its array is None) stays None.
+    """
     if argument.array is None:
         return _Argument(None)
     argument = _shard_like(call.query, argument)

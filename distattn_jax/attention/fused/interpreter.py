@@ -14,10 +14,10 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Return a context in which all traced kernels run in a Pallas interpreter on a CPU.
+    """Run kernels in a Pallas interpreter on a CPU, if they are traced inside this `with` block.
 
-    The interpreter for GPUs also detects races. Both interpreters are slow: use them for tests
-    only.
+    The interpreter for GPUs also detects races. Both interpreters, for GPUs and for TPUs, are slow:
+    use them for tests only.
     """
     token = _interpreted.set(True)
     try:
@@ -27,14 +27,15 @@ def interpreted() -> Iterator[None]:
 
 
 def is_interpreted() -> bool:
-    """Return True inside the context `interpreted`."""
+    """Return True inside a `with interpreted():` block."""
     return _interpreted.get()
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Return `make_kernels`, or a version of it that makes interpreted kernels.
+    """Return a function that makes compiled kernels, or interpreted kernels.
 
-    The second case applies inside the context `interpreted`.
+    Inside a `with interpreted():` block, the kernels of the result run in an interpreter. Otherwise
+    the result is `make_kernels` itself.
 
     Args:
       make_kernels: Function that makes compiled kernels.
@@ -44,7 +45,10 @@ def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
 
 @functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a function that makes the same kernels, which always run in an interpreter."""
+    """Return a function that makes the same kernels as `make_kernels`, but interpreted.
+
+    The kernels always run in a Pallas interpreter, on a CPU.
+    """
 
     def interpret_kernel(kernel: Any) -> Any:
         if not callable(kernel):

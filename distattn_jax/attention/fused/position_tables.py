@@ -19,7 +19,10 @@ MAX_PARAMETERS = 4  # per head: the kernels read and sum one more table for each
 
 
 def count_parameters(variant: Any) -> int:
-    """Return the number of parameters that the arrays of a variant have for each head."""
+    """Return the number of parameters per head in the arrays of a variant.
+
+    Axis 0 of each array is the head axis, and is not counted.
+    """
     return sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(variant))
 
 
@@ -52,7 +55,7 @@ def make_tables(
         one head.
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
-      factor: Factor of all tables.
+      factor: Number by which all tables are multiplied.
     """
     batch, queries, heads, _ = block.query.shape
     keys = block.key.shape[1]

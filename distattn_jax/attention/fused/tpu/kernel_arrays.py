@@ -1,9 +1,12 @@
-"""Arrays of one attention call in the form that the TPU kernels read and write.
+"""Arrays of one attention call in the layout that the TPU kernels read and write.
 
-The kernels need positions in the lanes. Queries, keys, values and their gradients are transposed
-from (B, L, N, W) to (B, N, W, L), and vectors have the shape (B, N, 1, L). Lengths are padded to
-multiples of the tile sizes. Keys are also needed with positions in the sublanes, (B, N, L, W): the
-left factor of a matrix product has one row per key.
+The kernels need queries and keys along the last axis, which lies in the lanes of the registers.
+Arrays such as queries, keys, values and their gradients are therefore transposed from (B, L, N, W)
+to (B, N, W, L), where L is the number of queries or keys. Vectors have the shape (B, N, 1, L). L is
+padded to a multiple of the tile size.
+
+Some kernels read the keys as (B, N, L, W) instead, with one key per sublane, because the left
+factor of a matrix product has one row per key.
 """
 
 import jax
@@ -54,7 +57,8 @@ class KernelArrays:
     def mask_entries(self) -> dict[str, Array]:
         """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask has one row per key and one column per query, with padding.
+        The mask has the shape (B, N, keys, queries): one row per key and one column per query, both
+        padded.
         """
         if self.operands.mask is None:
             return {}
@@ -84,10 +88,10 @@ class KernelArrays:
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
-        """Transpose an array with one number for each query and relation: relations become rows.
+        """Transpose (B, queries, N, relations) to (B, N, relations, queries), with padding.
 
         The number of relations is rounded up to a multiple of 8. If all queries share the array
-        (its second axis has size 1), the result has 128 equal columns.
+        (axis 1 has size 1), the result has 128 equal columns instead of one column per query.
         """
         length = self.padded_queries
         if array.shape[1] == 1:
@@ -128,9 +132,10 @@ class KernelArrays:
         return restored
 
     def _relation_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return {name: type} for the output of a kernel that has one row per relation.
+        """Return {name: shape and dtype} of the output that has one row per relation.
 
-        The dict is empty if the kernel has no such output.
+        This output is `relation_weights` of the kernel `forward`, or the gradient of the relation
+        products of `query_gradient`. The dict is empty if the kernel has no such output.
         """
         batch, _, heads, _ = self.operands.query.shape
         scoring = call.score_map.scoring
@@ -144,7 +149,7 @@ class KernelArrays:
         return {}
 
     def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return {"positions": type}, the type of the gradient of the position vectors.
+        """Return {"positions": shape and dtype} of the gradient of the position vectors.
 
         The dict is empty if the kernel does not compute this gradient.
         """
@@ -160,7 +165,13 @@ class KernelArrays:
     def _restore_positions(
         self, gradient: Float[Array, "#B N _ 128"], call: KernelCall
     ) -> Float[Array, "#B D #N H"]:
-        """Convert the output `positions` of a kernel to the gradient of `Operands.positions`."""
+        """Convert the output `positions` of a kernel to the gradient of `Operands.positions`.
+
+        Args:
+          gradient: Matrices of shape (H, 128), stacked on axis 2. Each has one column for each of
+            128 consecutive diagonals, and one row for each component of a position vector.
+          call: Call of the kernel.
+        """
         positions, scoring = self.operands.positions, call.score_map.scoring
         assert positions is not None, "the kernel has computed their gradient"
         batch, heads, _, lanes = gradient.shape

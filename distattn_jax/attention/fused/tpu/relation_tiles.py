@@ -1,11 +1,13 @@
 """Arrays by relation in the TPU kernels: inputs, relation weights, and gradients.
 
-The module `relations` of the package `fused` defines relations and has the equations. An array by
-relation has one row per relation and one column per query. The inputs of this form are the relation
-products P and the cotangent G of the relation weights. The kernels convert an input to a band,
-which is a stack of squares of 128 keys and 128 queries: see `bands`. If a program owns a block of
-queries, it converts its inputs once. If it owns a block of keys, it converts them for each tile of
-queries that is not far. A bias that all queries share has one group of 128 equal columns.
+The module `fused.relations` defines relations and has the equations. An array by relation has one
+row per relation and one column per query. Two inputs have this form: the relation products P, and
+the cotangent G of the relation weights.
+
+The kernels convert each of these inputs to a band, which is a stack of squares of 128 keys and 128
+queries: see `bands`. A program that owns a block of queries converts its inputs once. A program
+that owns a block of keys converts them for each tile of queries that is not far. If all queries
+share the relation products (a bias), the input has 128 equal columns.
 
 The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
 query is a number that keeps these powers in range. It may change from tile to tile: see
@@ -37,15 +39,16 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a copy of a kernel body whose inputs with one row per relation become bands.
+    """Return a copy of a kernel body that first converts inputs by relation to bands.
 
-    The new body converts these inputs to bands before it runs the given body (see `bands`).
-    `read_relations` reads the bands.
+    Such an input has one row per relation and one column per query. A band holds the same numbers
+    as squares of 128 keys and 128 queries (see `bands`), and `read_relations` reads it. After the
+    conversion, the new body runs the given body.
 
     Args:
-      blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
-      streamed: Names of those inputs that are streamed. In kernels whose columns of the score map
-        are queries, these inputs are streamed with the queries.
+      blocks: Dict from the name of each such input to its number of columns in VMEM.
+      streamed: Names of the inputs in `blocks` that change with each tile. They are the inputs of
+        kernels that own a block of keys and visit tiles of queries.
     """
     bands = {
         _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
@@ -72,12 +75,15 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Return input[r, i] for each entry of a tile, where i is its query and r its relation.
+    """Return, for each entry of a tile, the number of an input that belongs to its relation.
 
-    In a far tile, all keys of a query have the same relation, so that the result has one row.
+    The input has one row per relation and one column per query. For query i and key j, the result
+    contains input[r, i], where r is the relation of i and j. The result has the shape
+    (keys, queries). In a far tile, all keys have the same relation, so that the shape is
+    (1, queries).
 
     Args:
-      name: Name of an input with one row per relation and one column per query.
+      name: Name of the input.
     """
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
@@ -94,9 +100,11 @@ def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
 def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
     """Return a dict from name to shape of the buffers for the relation weights.
 
-    The dict is empty if the scoring has no relation weights.
+    The relation weights are sums of attention weights for each query and relation. The dict is
+    empty if the scoring has no relation weights.
 
     Args:
+      score_map: Scoring and window of the kernel.
       queries: Number of queries of a block.
     """
     if not score_map.scoring.has_relation_weights:
@@ -110,10 +118,11 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of the weights of relation 0 and of relation 2k by `correction`.
+    """Multiply the sums of the weights of the first and the last relation by `correction`.
 
     The forward kernel calls this function when the reference of a query changes. The reference is
-    the number that the kernel subtracts from all scores of the query: see the top of this module.
+    the number that the kernel subtracts from all scores of the query before it computes powers of
+    2. Nothing happens if the scoring has no relation weights.
 
     Args:
       correction: Factor for each query, shape (1, queries).
@@ -126,11 +135,12 @@ def scale_weights(context: BlockContext, correction: jax.Array) -> None:
 def add_weights(
     context: BlockContext, tile: Tile, weights: jax.Array, reference: jax.Array
 ) -> None:
-    """Add the weights of a tile to the relation weights of its queries.
+    """Add the weights of a tile to the sums of weights for each query and relation.
 
     Args:
-      weights: Weights 2^(score - reference), after dropout.
-      reference: Reference of each query, shape (1, queries).
+      weights: Weights 2^(score - reference) after dropout, shape (keys, queries).
+      reference: Number that the forward kernel subtracts from all scores of a query, shape
+        (1, queries).
     """
     weights = weights.astype(jnp.float32)
     ends = {side: context.scratch[ENDS[side]] for side in _sides(context.score_map)}
@@ -153,9 +163,13 @@ def finish_weights(
 ) -> dict[str, jax.Array]:
     """Return {"relation_weights": W}, or an empty dict if the scoring has no relation weights.
 
+    W has one row per relation and one column per query of the block.
+
     Args:
-      reference: Last reference of each query, shape (1, queries).
-      normaliser: Factor that converts 2^(score - reference) to attention weights.
+      reference: Number that the kernel subtracted from the scores of each query in the last tile,
+        shape (1, queries).
+      normaliser: Factor that converts 2^(score - reference) to attention weights, shape
+        (1, queries).
     """
     if not context.score_map.scoring.has_relation_weights:
         return {}
@@ -181,11 +195,12 @@ def finish_weights(
 
 
 def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return {name: shape} for the buffer that holds the gradient of the relation products.
+    """Return {name: shape} of the buffer for the gradient of the relation products.
 
-    The dict is empty if the scoring has no relation products.
+    The buffer is a band (see `bands`). The dict is empty if the scoring has no relation products.
 
     Args:
+      score_map: Scoring of the kernel.
       queries: Number of columns of the gradient: the number of queries in a block, or 128 for a
         bias that all queries share.
     """
@@ -195,9 +210,13 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
 
 
 def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -> None:
-    """Add the gradient of the scores of a tile to the buffer of the relation products' gradient.
+    """Add a tile to the buffer for the gradient of the relation products.
 
-    The buffer is a band: `finish_gradient` sums its entries by relation.
+    The buffer is a band: squares of 128 keys and 128 queries (see `bands`). `finish_gradient` sums
+    its entries by relation. Nothing happens if the scoring has no relation products.
+
+    Args:
+      score_gradient: Gradient of the scores of the tile, shape (keys, queries).
     """
     if not context.score_map.scoring.has_relation_products:
         return
@@ -211,9 +230,10 @@ def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -
 
 
 def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:
-    """Return {name: gradient} for the gradient of the relation products.
+    """Return {name: gradient}, the gradient of the relation products.
 
-    The dict is empty if the scoring has no relation products.
+    It has one row per relation and one column per query. The dict is empty if the scoring has no
+    relation products.
 
     Args:
       multiplier: Factor by which the gradient is multiplied.
@@ -232,8 +252,9 @@ def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Arr
 def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax.Array]]:
     """Divide a tile into squares of 128 keys and 128 queries.
 
-    Return, for each square, its first key, its first query and its index in the band. Keys and
-    queries are counted from the first key and the first query of the tile.
+    Return a triple for each square: its first key, its first query, and its index in the band from
+    0 to 5 (see `bands`). Keys and queries are counted from the first key and the first query of the
+    tile.
     """
     offset = read_lengths(context.scalars).offset
     return [
@@ -245,6 +266,8 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
 
 def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
     """Convert an input to bands, one for each group of 128 queries, and store them in VMEM.
+
+    A band holds the numbers of the input as squares of 128 keys and 128 queries: see `bands`.
 
     Args:
       name: Name of the input.
@@ -262,14 +285,14 @@ def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
 
 
 def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
-    """Copy the numbers of one relation into the band, for a far tile.
+    """Copy one row of an input into the band, for a far tile.
 
-    All entries of a far tile have the same relation, 0 or 2k. This function copies the numbers of
-    this relation, one per query, from the input to the band (see `bands`): to the first row of
-    square 0 for relation 0, and to the first row of the last square for relation 2k.
-    `read_relations` reads them there.
+    All entries of a far tile have the same relation, 0 or 2k. The row of this relation has one
+    number per query. It is copied to the first row of square 0 of the band for relation 0, or of
+    the last square for relation 2k (see `bands`). `read_relations` reads it there.
 
     Args:
+      tile: Far tile.
       name: Name of an input with one row per relation and one column per query.
     """
     band, square = context.scratch[_band_name(name)], _far_square(tile)
@@ -280,9 +303,10 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index in the band of the squares of a far tile.
+    """Return the index of the square in a band that stands for every square of a far tile.
 
-    The index is 0 if the tile has relation 0, and 5 if the tile has relation 2k.
+    The index is 0 if all entries of the tile have relation 0, and 5 if all of them have the last
+    relation, 2k: see `bands`.
     """
     return 0 if tile.kind.side == BEFORE else LAST
 
@@ -290,11 +314,14 @@ def _far_square(tile: Tile) -> int:
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Return the sums of the entries of a tile for each relation and query: see `collapse_band`.
+    """Sum the entries of a band by relation, for 128 queries: see `collapse_band`.
+
+    The result has one row per relation and one column per query.
 
     Args:
-      squares: Squares of the band (see `bands`).
-      ends: Sums for the relations 0 and 2k of the entries outside of the band.
+      squares: Squares 1 to 4 of the band (see `bands`), each of 128 keys and 128 queries.
+      ends: Sums over all other squares: first for relation 0, then for relation 2k. Each has shape
+        (1, 128).
     """
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
@@ -307,5 +334,5 @@ def _band_name(name: str) -> str:
 
 
 def _sides(score_map: ScoreMap) -> tuple[int, ...]:
-    """Return `relations.end_sides` for the window of a score map."""
+    """Return the sides on which visible keys can be far from their query: see `end_sides`."""
     return end_sides(is_causal=score_map.window.is_causal)

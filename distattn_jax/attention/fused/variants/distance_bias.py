@@ -1,4 +1,4 @@
-"""Biases of the relative position in the kernels.
+"""Biases that depend on the relative position, in the kernels.
 
 ALiBi is a linear function of the distance. The bias of T5 is constant at large distances, so that
 it is a bias of clipped relations (see `relations`). Any other function is stored in tables.

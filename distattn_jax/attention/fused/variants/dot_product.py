@@ -41,7 +41,8 @@ class AsDotProductView(KernelView):
 def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
     """Return queries and keys whose dot products, times the scale, are the scores of a variant.
 
-    These queries and keys may be wider than the queries and keys of the call.
+    Their shapes are (B, T, N, W) and (B, S, K, W). The width W may be larger than the width H of
+    the queries and keys of the call.
     """
     heads, dtype = block.query.shape[2], block.query.dtype
     group_size = heads // block.key.shape[2]

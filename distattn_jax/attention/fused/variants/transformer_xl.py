@@ -37,7 +37,10 @@ class TransformerXLView(KernelView):
 
 
 def _project_positions(variant: TransformerXL, block: Block) -> Float[Array, "#B D #N H"]:
-    """Return the position vectors of all relative positions: projected sinusoidal encodings."""
+    """Return one position vector for each of `Block.relative_positions` plus the offset.
+
+    A position vector is a sinusoidal encoding, multiplied by the projection matrix of the variant.
+    """
     relative = block.offset[:, None] + block.relative_positions[None]
     width = variant.projection.shape[1]
     sinusoids = sinusoid(relative.reshape(-1), width, variant.projection.dtype)
