@@ -21,7 +21,7 @@ from distattn_jax.attention.fused.scoring import (
 )
 from distattn_jax.attention.fused.visible_columns import Window
 
-Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`
+Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `_collect_scalars`
 
 
 class ScoreMap(NamedTuple):
