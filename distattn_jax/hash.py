@@ -24,10 +24,11 @@ def mix(word: UInt32[Array, "*n"]) -> UInt32[Array, "*n"]:
 def hash_indices(
     word: UInt32[Array, "*#n"], indices: Int[Array, "*#n"], *, shift: int
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*#n"]]:
-    """Hash the indices of queries or keys for dropout, ignoring bit 3 of each index.
+    """Hash the indices of queries or of keys, to decide which attention weights dropout drops.
 
-    One byte of the combined hash of a query and a key decides whether dropout drops the entry. Bit
-    3 of each index selects the byte.
+    Bit 3 of an index is not hashed, so indices such as 0 and 8 have the same hash. The hashes of a
+    query and of a key are combined into a word of four bytes, and one of these bytes decides about
+    the weight. Bit 3 of the query index and bit 3 of the key index select this byte.
 
     Args:
       word: Hash word of the head, for queries or for keys.
@@ -45,11 +46,11 @@ def hash_indices(
 def is_kept(
     hashes: UInt32[Array, "*#n"], shifts: UInt32[Array, "*#n"], threshold: UInt32[Array, "*#n"]
 ) -> Bool[Array, "*n"]:
-    """Return a mask that is True for the entries that dropout keeps.
+    """Return a mask that is True for the attention weights that dropout keeps.
 
     Args:
-      hashes: Hash of the query index ⊕ hash of the key index, for each entry.
-      shifts: Position of the first bit of the byte that decides about each entry: 0, 8, 16 or 24.
-      threshold: An entry is dropped if its byte is below this number.
+      hashes: Hash of the query index ⊕ hash of the key index, for each weight.
+      shifts: Position of the first bit of the byte that decides about each weight: 0, 8, 16 or 24.
+      threshold: A weight is dropped if its byte is below this number.
     """
     return ((mix(hashes) >> shifts) & jnp.uint32(255)) >= threshold

@@ -1,7 +1,8 @@
 """Device meshes with the axes (data, model), and shardings of parameters and batches.
 
 Batches are sharded over `data`. Attention heads and the hidden units of feed-forward networks are
-sharded over `model`. Both axes are Auto: the compiler chooses the sharding of intermediate arrays.
+sharded over `model`. Both axes have the type `AxisType.Auto`: the compiler chooses the sharding of
+intermediate arrays.
 """
 
 import dataclasses
@@ -15,11 +16,11 @@ P = PartitionSpec
 
 
 def make_mesh(data: int = 0, model: int = 1) -> Mesh:
-    """Make a mesh over the first data * model devices of all processes.
+    """Return a mesh of the first data * model devices. Devices of all processes are counted.
 
     Args:
-      data: Size of the axis `data`, over which batches are sharded. If 0, it is the number of all
-        devices divided by `model`.
+      data: Size of the axis `data`, over which batches are sharded. If 0, the size is the number of
+        all devices divided by `model`.
       model: Size of the axis `model`, over which attention heads are sharded.
     """
     devices = jax.devices()
@@ -105,8 +106,8 @@ def shardings(tree: Any, mesh: Mesh, layout: Layout, *, leading: int = 0) -> Any
         optimizer state is also accepted, because its paths end with the paths of parameters.
       mesh: Device mesh.
       layout: Partition spec of each kind of parameter.
-      leading: Number of additional leading axes, e.g. of models trained side by side. These axes
-        are not sharded.
+      leading: Number of additional leading axes of each array. These axes are not sharded. For
+        example, models that are trained side by side have one additional axis over models.
     """
 
     def leaf_sharding(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
@@ -136,11 +137,11 @@ def place_batch(
       batch: Part of the global batch that this process loaded.
       mesh: Device mesh.
       layout: Partition specs. Only `layout.batch` is used.
-      leading: Number of additional leading axes, e.g. of batches stacked in one array. These axes
-        are not sharded.
+      leading: Number of additional leading axes of each array. These axes are not sharded. For
+        example, a stack of batches has one additional axis over batches.
 
     Returns:
-      The global batch.
+      The global batch, as arrays that are sharded over the mesh.
     """
     sharding = NamedSharding(mesh, P(*[None] * leading, *layout.batch))
     if jax.process_count() == 1:

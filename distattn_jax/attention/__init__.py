@@ -15,7 +15,7 @@ __all__ += variants.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """Return an attribute under its old name, with a warning."""
+    """Look up an attribute by its old name, and emit a DeprecationWarning."""
     if name == "Mapping":
         message = "attention.Mapping is deprecated: use attention.MappingFunction."
         warnings.warn(message, DeprecationWarning, stacklevel=2)

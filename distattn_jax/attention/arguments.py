@@ -1,4 +1,4 @@
-"""Arguments and outputs of attention in the form that every implementation receives and returns."""
+"""Classes that hold the arguments and the outputs of attention, for every implementation."""
 
 import dataclasses
 from typing import NamedTuple
@@ -12,14 +12,15 @@ from distattn_jax.attention.variants import Variant
 
 
 class Attended(NamedTuple):
-    """Outputs of attention. All outputs but `values` are None unless requested.
+    """Outputs of attention. Except for `values`, an output that was not requested is None.
 
     Attributes:
-      values: Weighted sums of values, in the dtype of `value`.
-      received: Attention that each key receives, summed over the queries, before dropout.
-      weights: Attention weights before dropout.
-      logsumexp: Logarithm of Σ_j exp(score_ij) over the visible keys j of each query i. It is -inf
-        for a query without a visible key.
+      values: Weighted sum of values for each query, shape (..., T, N, E), in the dtype of `value`.
+      received: Attention weights of each key before dropout, summed over the queries, shape
+        (..., N, S).
+      weights: Attention weights before dropout, shape (..., N, T, S).
+      logsumexp: Logarithm of Σ_j exp(score_ij) over the visible keys j of each query i, shape
+        (..., N, T). It is -inf for a query without a visible key.
     """
 
     values: Float[Array, "*B T N E"]
@@ -34,13 +35,13 @@ class Options:
     """Arguments of `attention` that are Python values, fixed when the program is traced.
 
     Attributes:
-      scale: Factor of the products of queries and keys, 1/√H for most variants.
+      scale: Factor that multiplies the dot products of queries and keys, 1/√H for most variants.
       is_causal: If True, key j is visible to query i only if j <= i + offset.
-      window: Largest number of positions (left, right) by which a visible key may be before and
-        after the query. None does not limit the distance.
+      window: Pair (left, right). A query attends to keys at most `left` positions before it and at
+        most `right` positions after it. None means that keys at all distances are visible.
       aligned: True if the offset is the Python number 0, so that query i and key i have the same
         position.
-      received: If True, return the attention that each key receives, summed over the queries.
+      received: If True, return the attention weights of each key, summed over the queries.
       weights: If True, return the attention weights.
       logsumexp: If True, return the logsumexp of the scores of each query.
     """
@@ -58,19 +59,20 @@ class AttentionCall(NamedTuple):
     """Arguments of `attention`, validated and converted to arrays.
 
     Attributes:
-      query: Queries.
-      key: Keys. The number of key heads K is N or a divisor of N.
-      value: Values.
-      variant: Attention variant whose arrays are float32 or wider.
-      mask: True where a query may attend to a key. None masks no entry.
+      query: Queries, shape (B, T, N, H).
+      key: Keys, shape (B, S, K, H). The number of key heads K divides the number of query heads N.
+      value: Values, shape (B, S, K, E).
+      variant: Attention variant. Its arrays were converted to float32, or to float64 for float64
+        queries.
+      mask: True where a query may attend to a key. None means no mask.
       query_lengths: Number of queries of each example before the padding. None means no padding.
       key_lengths: Number of keys of each example before the padding. None means no padding.
-      query_segments: Segment of each query. A key is visible only to queries of its own segment.
-        None means that all queries and keys belong to one segment.
-      key_segments: Segment of each key. None if `query_segments` is None.
+      query_segments: Segment number of each query, where a segment is one of the sequences packed
+        into a row. A query attends only to keys of its own segment. None means one segment.
+      key_segments: Segment number of each key. None if `query_segments` is None.
       offset: Position of the first query minus the position of the first key.
       dropout_rate: Probability of dropping a weight. None disables dropout.
-      dropout_words: Random words that seed the dropout hash. None disables dropout.
+      dropout_words: Two random 32-bit integers that seed the dropout hash. None disables dropout.
       options: Arguments that are Python values.
     """
 
@@ -95,11 +97,14 @@ class AttentionCall(NamedTuple):
 
     @property
     def has_symbolic_shape(self) -> bool:
-        """True if `jax.export` exports the call for a batch or a length that is not yet known."""
+        """True if the batch size or a length is a symbolic dimension of `jax.export`."""
         return any(map(is_symbolic_dim, (*self.query.shape, *self.key.shape)))
 
     def unsupported_dtype_reason(self, *dtypes: str) -> str | None:
-        """Return None if query, key and value have one of the dtypes, otherwise an error text."""
+        """Return None if query, key and value have the same dtype, and it is one of `dtypes`.
+
+        Otherwise return an error text.
+        """
         found = {str(x.dtype) for x in (self.query, self.key, self.value)}
         if len(found) == 1 and found <= {*dtypes}:
             return None
@@ -110,15 +115,15 @@ class Head(NamedTuple):
     """Arguments of `attention` for one head of one example.
 
     Attributes:
-      query: Queries.
-      key: Keys.
-      value: Values.
-      variant: Attention variant whose arrays have no head axis.
-      mask: True where a query may attend to a key. None masks no entry.
+      query: Queries, shape (T, H).
+      key: Keys, shape (S, H).
+      value: Values, shape (S, E).
+      variant: Attention variant. Its arrays have no head axis.
+      mask: True where a query may attend to a key. None means no mask.
       query_length: Number of queries before the padding. None means no padding.
       key_length: Number of keys before the padding. None means no padding.
-      query_segments: Segment of each query. None means one segment.
-      key_segments: Segment of each key. None means one segment.
+      query_segments: Segment number of each query. None means one segment.
+      key_segments: Segment number of each key. None means one segment.
       offset: Position of the first query minus the position of the first key.
       dropout: Dropout of this head. None disables dropout.
     """

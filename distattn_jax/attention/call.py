@@ -36,52 +36,55 @@ def attention(
 ) -> Attended:
     """Compute attention of any variant, for all heads of a batch.
 
-    A query beyond `query_lengths`, or without a visible key, has output 0 and gradient 0, and adds
-    nothing to `received`. Scores and softmax are float32, or float64 if the query or the key is
-    float64.
+    A padding query, or a query without a visible key, has output 0 and gradient 0, and adds nothing
+    to `received`. Scores and softmax are float32, or float64 if the query or the key is float64.
 
-    Query i has the position i + query_offset, and key j has the position j. There are no arguments
-    for other positions: `query_offset` covers memory, cached decoding and shards of the queries,
-    and segments cover packed sequences.
+    Query i has the position i + query_offset, and key j has the position j. Use `query_offset` for
+    a memory of earlier keys, for decoding with a cache, and for one shard of the queries. Use
+    segments for several sequences packed into one row. Other positions cannot be passed.
 
     Args:
       query: Queries, shape (B, T, N, H).
-      key: Keys, shape (B, S, K, H). K is N or a divisor of N: query head n attends to key head
-        n // (N / K).
+      key: Keys, shape (B, S, K, H). K divides N: query head n attends to key head n // (N / K).
       value: Values, shape (B, S, K, E). E may differ from H.
       variant: Attention variant, such as `DotProduct()` or `DistanceAware(...)`.
       mask: True where a query may attend to a key. It has four axes that are broadcast against
-        (B, N, T, S), but it is never expanded to that shape in memory. None masks no entry.
-      query_lengths: Number of queries of each example. Later queries are padding.
-      key_lengths: Number of keys of each example. Later keys are padding, and are masked.
+        (B, N, T, S), but it is never expanded to that shape in memory. None means no mask.
+      query_lengths: Number of queries of each example, shape (B,). Later queries are padding.
+      key_lengths: Number of keys of each example, shape (B,). Later keys are padding, and are
+        masked.
       is_causal: If True, key j is visible to query i only if j <= i + query_offset.
       query_offset: Position of the first query minus the position of the first key, for example the
         number of cached keys. It is one integer for all examples, or an array with one integer per
         example. It may be traced.
       dropout_rate: Probability of dropping a weight, at least 0 and below 1. It is rounded to a
-        multiple of 1/256, and a positive rate is at least 1/256. It may be traced.
+        multiple of 1/256, but a positive rate is never rounded to 0. It may be traced.
       dropout_key: PRNG key for dropout, required unless `dropout_rate` is 0. Every implementation
-        drops the same entries for the same key.
-      scale: Factor of the products of queries and keys. None selects the factor of the variant:
-        1 for `Adapted`, and 1/√H for all others.
-      local_window_size: Largest number of positions by which a visible key may be before and after
-        the query, as a pair (left, right) or as one integer for both. None does not limit it.
-      query_segments: Segment of each query, shape (B, T), for several sequences packed into a row.
-        A query attends only to keys of its own segment. Variants that use positions require that
-        queries and keys are packed alike.
-      key_segments: Segment of each key, shape (B, S). It is required with `query_segments`.
-      received: If True, return the attention that each key receives, summed over the queries.
+        drops the same weights for the same key.
+      scale: Factor that multiplies the dot products of queries and keys. None selects the factor of
+        the variant: 1 for `Adapted`, and 1/√H for all others.
+      local_window_size: Pair (left, right). A query attends to keys at most `left` positions before
+        it and at most `right` positions after it. One integer stands for both. None means that keys
+        at all distances are visible.
+      query_segments: Segment number of each query, shape (B, T), for several sequences packed into
+        a row. A query attends only to keys of its own segment. For variants that use positions,
+        query i and key i + query_offset must belong to the same segment.
+      key_segments: Segment number of each key, shape (B, S). It is required with `query_segments`.
+      received: If True, return the attention weights of each key, summed over the queries.
       weights: If True, return the attention weights.
-      logsumexp: If True, return the natural logarithm of Σ_j exp(score_ij) over the visible keys j,
-        with which attention over parts of the keys can be merged.
-      implementation: "reference", "xla", "cudnn" or "pallas". None selects the first of "pallas",
-        "cudnn" and "xla" that supports the device, dtype and outputs. Only "xla" and "reference"
-        have forward-mode and second derivatives.
+      logsumexp: If True, return log Σ_j exp(score_ij) over the visible keys j of each query i. It
+        is needed to merge the outputs of several calls that each have a part of the keys.
+      implementation: "reference", "xla", "cudnn" or "pallas". None selects an implementation that
+        supports the device, the dtype and the requested outputs: "pallas" or "cudnn" if possible,
+        otherwise "xla". Only "xla" and "reference" support forward-mode and second derivatives.
 
     Returns:
-      Weighted sums of values (B, T, N, E), received attention (B, N, S) or None, attention weights
-      (B, N, T, S) or None, and logsumexp (B, N, T) or None, which is -inf for a query without a
-      visible key. Dropout affects the first output only.
+      values: Weighted sum of values for each query, shape (B, T, N, E).
+      received: Attention weights summed over the queries, shape (B, N, S), or None.
+      weights: Attention weights, shape (B, N, T, S), or None.
+      logsumexp: Shape (B, N, T), or None. It is -inf for a query without a visible key.
+
+      Dropout affects `values` only.
     """
     validation.check_arrays(query, key, value)
     batch, queries, heads, width = query.shape

@@ -1,4 +1,6 @@
-"""Flash attention of cuDNN, for the variants that can be written as dot-product attention.
+"""Implementation "cudnn": flash attention of cuDNN, for variants with dot-product scores.
+
+A variant qualifies if it can be written as dot-product attention: see `Variant.as_dot_product`.
 
 cuDNN requires 16-bit inputs, even lengths, and the same width for query, key and value. Lengths and
 widths are padded with zeros, which does not change the result.
@@ -24,7 +26,7 @@ FASTER_FROM_LENGTH = 1024
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention with cuDNN, after writing the variant as dot-product attention."""
+    """Rewrite the variant as dot-product attention, and compute it with cuDNN."""
     block = Block(call.query, call.key, call.value, call.offset, call.options.scale)
     query, key = write_as_dot_product(call.variant, block)
     queries, value_width = call.query.shape[1], call.value.shape[3]
@@ -50,7 +52,7 @@ def run(call: AttentionCall) -> Attended:
 
 
 def unsupported_reason(call: AttentionCall) -> str | None:
-    """Return the reason why cuDNN does not support a call, or None if cuDNN supports the call."""
+    """Return an error text if cuDNN does not support the call, otherwise None."""
     if call.variant.as_dot_product is None:
         return f"{type(call.variant).__name__} cannot be written as dot-product attention"
     if call.options.received or call.options.weights or call.options.logsumexp:
@@ -89,7 +91,11 @@ def unsupported_reason(call: AttentionCall) -> str | None:
 
 
 def is_faster(call: AttentionCall) -> bool:
-    """Return True if cuDNN is faster than our kernels, for a call that cuDNN supports."""
+    """Return True if cuDNN is probably faster than the implementation "pallas" for this call.
+
+    This is so for dot products of wide heads and long sequences. The caller must check separately
+    that cuDNN supports the call.
+    """
     is_dot_product = call.variant.as_dot_product is not None and not call.variant.uses_positions
     if not is_dot_product or call.has_symbolic_shape:
         return False
@@ -98,14 +104,15 @@ def is_faster(call: AttentionCall) -> bool:
 
 
 def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | None:
-    """Return the sequence lengths to pass to cuDNN, or None if there is no padding.
+    """Return the sequence length of each example for cuDNN, or None if no sequence is padded.
 
-    A length of 0 is raised to 1, because cuDNN leaves a softmax without keys undefined. `run` later
-    sets the output of queries without a visible key to 0.
+    A length of 0 is raised to 1, because the result of cuDNN is undefined for a softmax without
+    keys. `run` later sets the output of queries without a visible key to 0.
 
     Args:
-      lengths: Number of valid queries or keys of each example. None means that all are valid.
-      x: Query or key, before it is padded to an even length.
+      lengths: Number of queries or keys of each example before the padding. None if the caller of
+        `attention` passed no lengths.
+      x: Query or key array, shape (B, L, N, H). If L is odd, `run` pads it to an even length.
     """
     batch, length = x.shape[:2]
     if lengths is not None:
@@ -114,7 +121,10 @@ def _sequence_lengths(lengths: Array | None, x: Array) -> Int[Array, " B"] | Non
 
 
 def _has_visible_key(call: AttentionCall) -> Bool[Array, "B T 1 1"]:
-    """Return a mask that is True for queries that are not padding and have a visible key."""
+    """Return a mask that is True for queries that can attend to at least one key.
+
+    The mask is False for padding queries, and for all queries of an example without keys.
+    """
     batch, queries, _, _ = call.query.shape
     is_valid = jnp.ones((batch, queries), bool)
     if call.query_lengths is not None:

@@ -1,4 +1,4 @@
-"""Properties of the local devices, from which an implementation is chosen."""
+"""Properties of the local devices, used to choose an implementation of attention."""
 
 import jax
 
@@ -12,8 +12,7 @@ def local_platform() -> str:
 def cuda_capabilities() -> list[float]:
     """Return the compute capability of each local CUDA device, such as 9.0 for Hopper.
 
-    The list is empty on a machine without CUDA devices, where a program can still be lowered for a
-    GPU of another machine.
+    The list is empty on a machine without CUDA devices.
     """
     try:
         devices = jax.local_devices(backend="cuda")
@@ -23,5 +22,5 @@ def cuda_capabilities() -> list[float]:
 
 
 def tpu_kinds() -> list[str]:
-    """Return the kind of each local TPU device, such as "TPU v5e". The list may be empty."""
+    """Return the kind of each local TPU, such as "TPU v5e", or an empty list without TPUs."""
     return [device.device_kind for device in jax.local_devices() if device.platform == "tpu"]

@@ -1,20 +1,21 @@
 """Dropout of attention weights by a counter-based hash.
 
-A hash of the dropout key and the indices of an entry (example b, head n, query i, key j) decides
-whether the entry is dropped. Every implementation, tiling and mesh therefore drops the same
-entries, and a backward pass recomputes the dropped set instead of storing it:
+A hash of the dropout key and of the indices of a weight (example b, query head n, query i, key j)
+decides whether the weight is dropped. Every implementation, tiling and mesh therefore drops the
+same weights, and a backward pass computes the hash again instead of storing a mask:
 
     row_i    = combine(combine(combine(a, b), n), i with bit 3 cleared)
     column_j = combine(combine(combine(c, b), n), j with bit 3 cleared)
-    byte_ij  = byte number 2 (bit 3 of i) + (bit 3 of j) of mix(row_i ⊕ column_j)
-    kept_ij  = byte_ij ≥ t,    t = 256 rate, rounded
+    byte_ij  = byte p of mix(row_i ⊕ column_j),    p = 2 * (bit 3 of i) + (bit 3 of j)
+    kept_ij  = byte_ij ≥ t,    t = 256 * rate, rounded
 
-(a, c) are two random words drawn from the key, n is the query head, and ⊕ is the bitwise exclusive
-or. `combine` and `mix` are 32-bit integer arithmetic. One hash serves the four entries whose
-indices differ in bit 3 only. A GPU thread owns all four of them in a tile of the matrix unit.
+(a, c) are two random 32-bit integers drawn from the key, and ⊕ is the bitwise exclusive or.
+`combine` and `mix` are 32-bit integer functions. One hash has four bytes, one for each of the four
+weights whose indices i and j differ only in bit 3. On a GPU, the matrix unit gives all four weights
+to the same thread.
 
-The rate is rounded to a multiple of 1/256, and a positive rate is at least 1/256. Kept weights are
-divided by the fraction (256 - t) / 256 that is really kept.
+The rate is rounded to a multiple of 1/256, but a positive rate is never rounded to 0. Kept weights
+are divided by the probability (256 - t) / 256 of keeping a weight.
 """
 
 from typing import NamedTuple
@@ -33,7 +34,7 @@ class Dropout(NamedTuple):
 
     Attributes:
       rate: Probability of dropping a weight.
-      words: Random words drawn from the dropout key.
+      words: Two random 32-bit integers drawn from the dropout key.
       example: Index of the example in the batch.
       head: Index of the query head.
     """
@@ -44,7 +45,7 @@ class Dropout(NamedTuple):
     head: Int[Array, ""]
 
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
-        """Set dropped weights to 0 and divide kept weights by the fraction that is kept.
+        """Set dropped weights to 0, and divide kept weights by the probability of keeping one.
 
         Args:
           weights: Weights of a block of consecutive queries.
@@ -55,7 +56,7 @@ class Dropout(NamedTuple):
         return jnp.where(self.kept(start + rows, columns), weights * scale, 0)
 
     def kept(self, rows: Int[Array, " T"], columns: Int[Array, " S"]) -> Bool[Array, "T S"]:
-        """Return a mask that is True for the entries that dropout keeps.
+        """Return a mask that is True for the weights that dropout keeps.
 
         Args:
           rows: Indices of the queries.
@@ -74,39 +75,39 @@ class Dropout(NamedTuple):
 def is_off(rate: float | Array) -> bool:
     """Return True if the dropout rate is the number 0 of Python or NumPy.
 
-    The result is False for a traced rate, because its value is unknown.
+    For an array the result is False even if its value is 0, because a traced value is unknown.
     """
     return isinstance(rate, float | int | np.number) and rate == 0
 
 
 def make_words(key: Array) -> UInt32[Array, "2"]:
-    """Draw two random 32-bit words from a PRNG key of any kind."""
+    """Draw two random 32-bit integers from a PRNG key of any PRNG implementation."""
     return jax.random.bits(key, (2,), jnp.uint32)
 
 
 def make_head_words(
     words: UInt32[Array, "2"], example: Int[Array, "*#n"], head: Int[Array, "*#n"]
 ) -> tuple[UInt32[Array, "*n"], UInt32[Array, "*n"]]:
-    """Derive the hash words of individual heads from the two words of the dropout key.
+    """Derive two 32-bit hash seeds for each head of each example.
 
     Args:
-      words: Random words drawn from the dropout key.
-      example: Index of the example of each head.
-      head: Index of each query head.
+      words: Two random 32-bit integers drawn from the dropout key.
+      example: Index of the example.
+      head: Index of the query head.
 
     Returns:
-      Two arrays of words. The first has one word per head to hash with query indices. The second
-      has one word per head to hash with key indices.
+      Seeds to hash with query indices, and seeds to hash with key indices. Both arrays have the
+      shape to which `example` and `head` broadcast.
     """
     row_word, column_word = (combine(combine(word, example), head) for word in words)
     return row_word, column_word
 
 
 def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
-    """Return the threshold t: an entry is dropped if its byte is below t.
+    """Return the threshold t = 256 * rate, rounded to an integer.
 
-    The threshold is 0 for the rate 0 and 256 for the rate 1. For every rate between 0 and 1, it is
-    at least 1 and at most 255.
+    Each weight has a random byte from 0 to 255, and is dropped if the byte is below t. t is 0 only
+    for the rate 0, and 256 only for the rate 1.
     """
     threshold = jnp.clip(jnp.round(256 * rate), 1, 255)
     threshold = jnp.where(rate > 0, jnp.where(rate < 1, threshold, 256), 0)
@@ -114,9 +115,9 @@ def drop_threshold(rate: Float[Array, ""]) -> UInt32[Array, ""]:
 
 
 def kept_scale(rate: Float[Array, ""], dtype: DTypeLike = jnp.float32) -> Float[Array, ""]:
-    """Return the factor of kept weights: 1 / (fraction of weights that are kept).
+    """Return the factor that multiplies kept weights: 1 / (probability of keeping a weight).
 
-    The factor is 0 if no weight is kept.
+    The factor is 0 if this probability is 0.
     """
     kept = 256 - drop_threshold(rate).astype(dtype)
     return jnp.where(kept > 0, 256 / jnp.maximum(kept, 1), 0)

@@ -1,4 +1,4 @@
-"""Implementation "pallas": the fused kernels of the package `fused`, on GPUs and on TPUs."""
+"""Implementation "pallas": fused attention kernels of the package `fused`, for GPUs and TPUs."""
 
 import functools
 from collections.abc import Sequence
@@ -42,7 +42,13 @@ def run_on_tpu(call: AttentionCall) -> Attended:
 
 
 def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ...]) -> Attended:
-    """Compute attention with fused kernels, on each device for its own examples and heads."""
+    """Compute attention with fused kernels. Each device computes its own shard of batch and heads.
+
+    Args:
+      call: Arguments of `attention`.
+      make_kernels: Function that makes the kernels for GPUs or for TPUs.
+      widths: Widths of a head that the kernels support.
+    """
     options = call.options
     # A larger limit would overflow when a position is added to it.
     limits = options.window or (UNBOUNDED, UNBOUNDED)
@@ -75,10 +81,15 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
-    """Return a dict with the hash words and the scale of dropout for each example and head.
+    """Return the arguments `dropout_words` and `dropout_scale` of `attend.Inputs` as a dict.
 
-    The dict is empty without dropout. The words are made before the call is divided among devices,
-    because they depend on the indices of examples and heads.
+    The dict is empty without dropout. The arrays are computed before the inputs are sharded,
+    because they depend on the indices of examples and heads in the whole batch.
+
+    Returns:
+      dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
+        and head, shape (B, N, 3).
+      dropout_scale: Factor that multiplies kept weights, shape (B, N, 1).
     """
     if call.dropout_rate is None or call.dropout_words is None:
         return {}
@@ -96,7 +107,7 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
-    """Return the reason why the kernels for GPUs cannot compute a call, or None if they can."""
+    """Return an error text if the kernels for GPUs do not support the call, otherwise None."""
     widest = max(call.query.shape[-1], call.value.shape[-1])
     if widest > GPU_WIDTHS[-1]:
         return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
@@ -116,7 +127,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
 
 
 def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
-    """Return the reason why the kernels for TPUs cannot compute a call, or None if they can."""
+    """Return an error text if the kernels for TPUs do not support the call, otherwise None."""
     reason = _unsupported_variant_reason(call, "tpu") or call.unsupported_dtype_reason(
         "bfloat16", "float32"
     )
@@ -135,13 +146,23 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
 
 
 def may_lose_digits(call: AttentionCall) -> bool:
-    """Return True if scores may be so large that the kernels lose too many digits."""
+    """Return True if scores may be so large that the kernels lose too many digits.
+
+    The implementation "pallas" is then never chosen by default.
+    """
     view = find_view(call.variant)
     return view is not None and view.may_lose_digits(call.variant)
 
 
 def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
-    """Return an error text if no kernel supports the variant or the shapes of a call, else None."""
+    """Return an error text if the kernels do not support the variant of the call, otherwise None.
+
+    An error text is also returned if the call has symbolic shapes.
+
+    Args:
+      call: Arguments of `attention`.
+      chip: "gpu" or "tpu".
+    """
     view = find_view(call.variant)
     if view is None:
         return f"there is no kernel for {type(call.variant).__name__}"
@@ -152,9 +173,14 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
 
 def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str | None:
-    """Return an error text if no kernel supports the options, widths or mesh of a call, else None.
+    """Return an error text if the kernels do not support the call, otherwise None.
 
-    The version of JAX is also checked.
+    The requested outputs, the width of the heads, the JAX version and the mesh are checked. The
+    variant and the dtype are checked elsewhere.
+
+    Args:
+      call: Arguments of `attention`.
+      widths: Widths of a head that the kernels support, in ascending order.
     """
     if call.options.weights:
         return "it does not store the attention weights: weights must be False"

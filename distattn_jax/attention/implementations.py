@@ -1,9 +1,9 @@
 """Table of the implementations of attention, and the functions that choose one of them.
 
-The choice has two steps. While the program is traced, `unsupported_reason` excludes implementations
-that do not support the arguments of the call. When the program is lowered, the first remaining
-implementation for the platform is chosen. The same traced program can therefore be lowered for any
-platform.
+The choice has two steps. When JAX traces the program, `unsupported_reason` excludes implementations
+that do not support the arguments of the call. When JAX lowers the program for a platform, it takes
+the first remaining implementation for this platform. The same traced program can therefore be
+lowered for any platform.
 """
 
 import functools
@@ -20,13 +20,13 @@ Compute = Callable[[AttentionCall], Attended]
 
 
 class Implementation(NamedTuple):
-    """One way to compute attention on one platform or on all platforms.
+    """Implementation of attention for one platform, or for all platforms.
 
     Attributes:
-      run: Computes attention for the arguments of a call.
-      platform: Platform that `run` can be lowered for. None means all platforms.
-      unsupported_reason: Returns the reason why `run` does not support a call. It returns None if
-        `run` supports the call.
+      run: Function that computes attention.
+      platform: Platform that `run` can be lowered for: "cuda" or "tpu". None means all platforms.
+      unsupported_reason: Function that returns an error text if `run` does not support a call,
+        otherwise None.
     """
 
     run: Compute
@@ -35,7 +35,7 @@ class Implementation(NamedTuple):
 
 
 def _always_supported(call: AttentionCall) -> None:
-    """Return None, which means that the implementation supports every call."""
+    """Return None, which means that the implementation supports the call."""
 
 
 # By name, in the order of preference: one for each platform, or one for all platforms. The choice
@@ -53,12 +53,12 @@ IMPLEMENTATIONS = {
 
 
 def compute(call: AttentionCall, name: str | None) -> Attended:
-    """Compute attention with the named implementation, or with the first that supports the call.
+    """Compute attention with the named implementation.
 
     Args:
       call: Arguments of `attention`.
-      name: Name of the implementation. None selects the first implementation that supports the call
-        and the platform.
+      name: Name of the implementation. None selects the first implementation, in the order of
+        preference, that supports the call and the platform.
     """
     if name is None:
         return _compute_by_first_supported(call)
@@ -69,10 +69,11 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
 
 
 def _select_by_device(name: str, call: AttentionCall) -> Implementation:
-    """Return the named implementation for the local devices.
+    """Return the implementation of this name for the platform of the local devices.
 
-    If there is none for the local platform, return the first that supports the call: the program
-    may be lowered for another machine, or run in an interpreter.
+    For example, "pallas" has one implementation for CUDA and one for TPUs. If none is for the local
+    platform, choose among all of this name: the program may be lowered for another machine, or a
+    test may interpret the kernels. Raise ValueError if no candidate supports the call.
     """
     platform = devices.local_platform()
     named = IMPLEMENTATIONS[name]
@@ -109,6 +110,12 @@ def _compute_by_first_supported(call: AttentionCall) -> Attended:
 def _run_on_platform(
     call: AttentionCall, branches: tuple[tuple[str, Compute], ...], fallback: Compute
 ) -> Attended:
-    """Compute attention with the implementation for the platform of the lowered program."""
+    """Compute attention with the implementation for the platform that the program is lowered for.
+
+    Args:
+      call: Arguments of `attention`.
+      branches: Pairs (platform, implementation).
+      fallback: Implementation for all other platforms.
+    """
     # Checkpoint the fallback, so that its residuals are not stored when another branch runs.
     return jax.lax.platform_dependent(call, default=jax.checkpoint(fallback), **dict(branches))

@@ -1,4 +1,4 @@
-"""Reference implementation: the equations as printed in the papers, on whole (T, S) maps."""
+"""Implementation "reference": the equations of the papers, with whole (T, S) arrays of weights."""
 
 import functools
 
@@ -13,12 +13,12 @@ from distattn_jax.attention.vmap_heads import vmap_heads
 
 @functools.partial(jax.jit, inline=True)
 def run(call: AttentionCall) -> Attended:
-    """Compute attention by the equations of the papers, to check other implementations."""
+    """Compute attention as the papers write it, as a reference to test other implementations."""
     return vmap_heads(functools.partial(_attend_one_head, options=call.options), call)
 
 
 def _attend_one_head(head: Head, options: Options) -> Attended:
-    """Compute attention of one head of one example, in float32 or wider."""
+    """Compute attention of one head of one example, in float32, or float64 for float64 queries."""
     dtype = promote(head.query.dtype)
     query, key, value = (x.astype(dtype) for x in (head.query, head.key, head.value))
     relative_positions = compute_relative_positions((query.shape[0], key.shape[0]), head.offset)

@@ -1,7 +1,8 @@
 """Masked softmax, and the steps from the scores of one head to its outputs.
 
-`reference` and `xla` compute scores in different ways and share these steps: softmax over the
-visible keys, the variant's adjustment of the weights, dropout, weighted sum of values.
+The implementations "reference" and "xla" compute scores in different ways. They share these steps:
+softmax over the visible keys, the variant's adjustment of the weights, dropout, weighted sum of
+values.
 """
 
 from collections.abc import Callable
@@ -16,13 +17,13 @@ from distattn_jax.attention.variants import compute_relative_positions
 
 
 class QueryBlock(NamedTuple):
-    """Consecutive queries of one head. The last block may have padding rows after the last query.
+    """Block of consecutive queries of one head. The last block may end with padding queries.
 
     Attributes:
       start: Index of the first query of the block.
-      query: Rows of the block from the first output of `Variant.prepare`.
-      mask: True where a query of the block may attend to a key. None masks no entry.
-      segments: Segment of each query of the block. None means one segment.
+      query: Queries of the block, after `Variant.prepare`.
+      mask: True where a query of the block may attend to a key. None means no mask.
+      segments: Segment number of each query of the block. None means one segment.
     """
 
     start: Int[Array, ""]
@@ -38,14 +39,17 @@ def compute_outputs(
     block: QueryBlock,
     weighted_values: Callable[[Float[Array, "block S"]], Float[Array, "block E"]],
 ) -> Attended:
-    """Return the outputs of a block of consecutive queries of one head, computed from scores.
+    """Compute the outputs of attention for a block of queries of one head, given the scores.
+
+    The outputs have no head axis: for example, `values` has the shape (block, E).
 
     Args:
-      scores: Scores of the block.
+      scores: Scores of the queries of the block with all keys of the head.
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
       block: Queries of the block, with their mask and segments.
-      weighted_values: Maps the weights of the block to its weighted sums of values.
+      weighted_values: Function that maps the attention weights of the block to the weighted sum of
+        values for each query of the block.
     """
     relative_positions = compute_relative_positions(scores.shape, head.offset + block.start)
     visible = _visible_entries(head, options, block, relative_positions)
@@ -67,13 +71,14 @@ def _visible_entries(
 ) -> Bool[Array, "#block #S"]:
     """Return a mask that is True where a query of the block may attend to a key.
 
-    The mask is False in the padding rows of the last block.
+    The mask is False for padding queries.
 
     Args:
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
       block: Queries of the block, with their mask and segments.
-      relative_positions: Position of query i of the block minus the position of key j.
+      relative_positions: Position of query i of the block minus the position of key j, for all i
+        and j.
     """
     queries, keys = relative_positions.shape
     row = block.start + jnp.arange(queries, dtype=jnp.int32)[:, None]
@@ -98,14 +103,14 @@ def _visible_entries(
 def masked_softmax(
     scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"]
 ) -> tuple[Float[Array, "*rows S"], Float[Array, "*rows"]]:
-    """Return the softmax over the visible keys of each row, and the logsumexp of these keys.
+    """Return the softmax of each row over its visible keys, and the logsumexp over the same keys.
 
-    In a row without a visible key, the softmax is 0, the logsumexp is -inf, and the gradients of
-    both are 0.
+    In a row without a visible key, the softmax is 0, the logsumexp is -inf, and both gradients are
+    0.
 
     Args:
-      scores: Logits.
-      visible: True where a key takes part in the softmax.
+      scores: Logits. Each row has the S keys of one query.
+      visible: True for visible keys. The softmax of all other keys is 0.
     """
     lowest = jnp.finfo(scores.dtype).min
     peak = jnp.max(scores, axis=-1, keepdims=True, initial=lowest, where=visible)
@@ -117,9 +122,10 @@ def masked_softmax(
 
 @masked_softmax.defjvp
 def _masked_softmax_jvp(primals, tangents):
-    """Return the softmax and the logsumexp, and their tangents.
+    """Return the outputs of `masked_softmax`, and their tangents.
 
-    The softmax and its tangent are 0 at masked keys.
+    The softmax is 0 at keys that are not visible. The tangent is therefore 0 there as well, so that
+    no mask is needed here.
     """
     weights, logsumexp = masked_softmax(*primals)
     change = weights * tangents[0]

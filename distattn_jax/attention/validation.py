@@ -41,7 +41,14 @@ def check_arrays(query: Any, key: Any, value: Any) -> None:
 
 
 def check_variant(variant: Any, heads: int, width: int, value_width: int) -> None:
-    """Raise an error unless `variant` is a variant whose arrays fit the heads of the call."""
+    """Raise an error unless `variant` is a `Variant` whose arrays have shapes that fit the call.
+
+    Args:
+      variant: Argument of `attention`.
+      heads: Number of heads of the query.
+      width: Width of a head of the query and key.
+      value_width: Width of a head of the value.
+    """
     if isinstance(variant, type) and issubclass(variant, Variant):
         raise TypeError(
             f"variant must be an instance of {variant.__name__}; got the class itself. "
@@ -54,14 +61,14 @@ def check_variant(variant: Any, heads: int, width: int, value_width: int) -> Non
 
 
 def check_flags(**flags: Any) -> None:
-    """Raise TypeError unless every flag is True or False."""
+    """Raise TypeError unless every keyword argument is True or False."""
     for name, flag in flags.items():
         if not isinstance(flag, bool | np.bool_):
             raise TypeError(f"{name} must be True or False; got {flag!r}.")
 
 
 def validate_scale(scale: Any, default: float) -> float:
-    """Validate the factor of the products of queries and keys. Return `default` for None."""
+    """Validate the argument `scale` of `attention`. Return `default` if it is None."""
     if scale is None:
         return default
     is_number = isinstance(scale, int | float | np.integer | np.floating)
@@ -75,7 +82,7 @@ def validate_scale(scale: Any, default: float) -> float:
 
 
 def validate_window(window: Any) -> tuple[int, int] | None:
-    """Return the numbers of visible positions before and after a query, or None."""
+    """Validate `local_window_size`. Return it as a pair (left, right), or None for no window."""
     if window is None:
         return None
     pair = tuple(window) if isinstance(window, tuple | list) else (window, window)
@@ -92,7 +99,7 @@ def validate_window(window: Any) -> tuple[int, int] | None:
 
 
 def check_dropout(rate: Any, key: Any) -> None:
-    """Raise ValueError unless the dropout rate is a probability and comes with a key."""
+    """Raise an error unless the dropout rate is one number in [0, 1) and the key is not None."""
     if not isinstance(rate, int | float | np.generic | np.ndarray | jax.Array):
         raise TypeError(f"dropout_rate must be a number; got {rate!r}.")
     if jnp.ndim(rate) != 0:
@@ -110,9 +117,9 @@ def check_dropout(rate: Any, key: Any) -> None:
 
 
 def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:
-    """Validate a mask.
+    """Validate the argument `mask` of `attention` and return it as a JAX array, or None.
 
-    The mask must have four axes: if it had two, (B, S) could be mistaken for (T, S).
+    The mask must have four axes: with two axes, (B, S) could be mistaken for (T, S).
 
     Args:
       mask: Boolean array broadcastable to `shape`, or None.
@@ -140,13 +147,15 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
 def validate_lengths(
     name: str, lengths: Any, batch: tuple[int, ...], longest: int
 ) -> Int[Array, "*batch"] | None:
-    """Validate sequence lengths, and convert them to int32 numbers from 0 to `longest`.
+    """Validate sequence lengths. Return them as int32, clipped to the range from 0 to `longest`.
+
+    Return None if `lengths` is None.
 
     Args:
       name: Name of the argument, for the error message.
       lengths: One integer per example, of any integer dtype, or None.
       batch: Sizes of the batch axes.
-      longest: Length of the array.
+      longest: Number of queries or keys of an example, with its padding.
     """
     if lengths is None:
         return None
@@ -161,12 +170,14 @@ def validate_lengths(
 def validate_segments(
     call_shape: tuple[int, int, int], query_segments: Any, key_segments: Any
 ) -> tuple[Array | None, Array | None]:
-    """Validate the segments of packed sequences.
+    """Validate the segment numbers of packed sequences and return them as JAX arrays.
+
+    Both results are None if both arguments are None. Raise ValueError if only one of them is None.
 
     Args:
-      call_shape: Number of examples, of queries and of keys.
-      query_segments: Segment of each query, or None.
-      key_segments: Segment of each key, or None.
+      call_shape: Number of examples, number of queries, and number of keys: (B, T, S).
+      query_segments: Segment number of each query, shape (B, T), or None.
+      key_segments: Segment number of each key, shape (B, S), or None.
     """
     if query_segments is None and key_segments is None:
         return None, None
@@ -189,16 +200,16 @@ def validate_segments(
 def check_packing(
     variant: Variant, query_segments: Any, key_segments: Any, offset: Array, aligned: bool
 ) -> None:
-    """Raise ValueError if a variant uses positions, and queries and keys are packed differently.
+    """Raise ValueError if query i and key i + offset belong to different segments.
 
-    The positions i and j are counted from the beginning of a row. Hence i - j is a distance inside
-    of a segment only if query i and key i + offset belong to the same segment. Traced segments are
-    not compared.
+    Query i and key i + offset have the same position. If they belong to different segments, the
+    relative position of a query and a key is not their distance inside of a segment. Variants that
+    do not use positions are not checked. Traced segments are not compared.
 
     Args:
       variant: Attention variant.
-      query_segments: Segment of each query, shape (B, T), or None.
-      key_segments: Segment of each key, shape (B, S), or None.
+      query_segments: Segment number of each query, shape (B, T), or None.
+      key_segments: Segment number of each key, shape (B, S), or None.
       offset: Position of the first query minus the position of the first key, shape (1,) or (B,).
       aligned: True if the offset is the Python number 0.
     """
@@ -226,7 +237,7 @@ def check_packing(
 
 
 def validate_offset(offset: Any, call_shape: tuple[int, int, int]) -> Int[Array, "#B"]:
-    """Validate a query offset and convert it to an int32 array of shape (1,) or (batch,).
+    """Validate `query_offset`. Return it as an int32 array of shape (1,) or (batch,).
 
     Args:
       offset: Position of the first query minus the position of the first key.
@@ -247,8 +258,8 @@ def _check_integers(
     """Raise an error unless an argument is an integer array with one of the accepted shapes.
 
     Args:
-      name: Name of the argument.
-      array: Array, or a Python number.
+      name: Name of the argument, for the error message.
+      array: Array, or a Python number, which has the shape ().
       shapes: Accepted shapes.
       wanted: Description of the accepted arrays, for the error message.
     """

@@ -1,10 +1,12 @@
-"""Map a function of one head over the heads and the batch, with one vmap each.
+"""Map a function of one head over all heads and examples with nested vmaps.
 
-If all heads or all examples share an array, the array has an axis of size 1. This axis is removed
-and not mapped, so that the array is not copied. If a group of query heads shares a key head, the
-head axis of the query is split into key heads and groups, and a third vmap maps the groups. Under a
-mesh with Explicit axes, `vmap` requires that all mapped arrays are sharded alike. All arrays are
-therefore first resharded like the query.
+One vmap maps the batch, and one vmap inside of it maps the heads. If several query heads share a
+key head (a group), the axis of the N query heads is split into K key heads and N/K heads per group,
+and a third vmap maps the heads of a group.
+
+An array that all heads or all examples share has a head or batch axis of size 1. This axis is
+removed and not mapped, so that the array is not copied. Under a mesh with Explicit axes, `vmap`
+requires that all mapped arrays are sharded alike, so all arrays are first resharded like the query.
 """
 
 from collections.abc import Callable
@@ -23,14 +25,15 @@ OUTPUT_HEAD_AXES = Attended(values=1, received=0, weights=0, logsumexp=0)  # typ
 
 
 class _Argument(NamedTuple):
-    """Array that `vmap` maps over the batch and the heads, with the indices of these axes.
+    """One array of an attention call, with the axes over which the three nested vmaps map it.
 
     Attributes:
       array: The array, or None if the argument was not passed.
       batch_axis: Index of the batch axis. None if all examples share the array.
-      head_axis: Index of the head axis. None if all heads share the array.
-      group_axis: Index of the axis of the query heads that share a key head, after `vmap` removed
-        the batch axis and the head axis. None if the array has no such axis.
+      head_axis: Index of the head axis. After `_remove_shared_axes`, it is counted without the
+        batch axis. None if all heads share the array.
+      group_axis: Index of the axis of the query heads that share a key head, counted without the
+        batch axis and the head axis. None if the array has no such axis.
     """
 
     array: Any
@@ -40,14 +43,19 @@ class _Argument(NamedTuple):
 
 
 def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Attended:
-    """Apply a function of one head to every head of every example."""
+    """Apply `one_head` to every head of every example, and return the stacked outputs.
+
+    Args:
+      one_head: Function that computes attention of one head of one example.
+      call: Arguments of all heads and examples.
+    """
     call = _repeat_sharded_key_heads(call)
     arguments = jax.tree.map(
         lambda argument: _prepare(argument, call), _list_arguments(call), is_leaf=_is_argument
     )
 
     def axes(name: str) -> Head:
-        """Return a `Head` with the attribute `name` of each `_Argument`."""
+        """Return `arguments` with each `_Argument` replaced by its attribute `name`."""
         return jax.tree.map(
             lambda argument: getattr(argument, name), arguments, is_leaf=_is_argument
         )
@@ -64,7 +72,11 @@ def vmap_heads(one_head: Callable[[Head], Attended], call: AttentionCall) -> Att
 
 
 def _list_arguments(call: AttentionCall) -> Any:
-    """Return the arguments of all heads as a `Head` whose leaves are `_Argument`."""
+    """Return a `Head` that contains an `_Argument` in place of each array.
+
+    Each `_Argument` holds the array of all heads and examples, and says which of its axes are the
+    batch axis and the head axis.
+    """
     batch, _, heads, _ = call.query.shape
     dropout: Any = None
     if call.dropout_rate is not None:
@@ -98,7 +110,14 @@ def _is_argument(node: Any) -> bool:
 
 
 def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
-    """Shard an array like the query, remove axes of size 1, and split its heads into groups."""
+    """Prepare one array for the nested vmaps over batch, heads and groups, in three steps.
+
+    1. Shard its batch and head axes in the same way as those of the query.
+    2. Remove its batch axis or head axis if all examples or all heads share the array.
+    3. If several query heads share a key head, split the axis of the query heads into groups.
+
+    An argument that was not passed (its array is None) stays None.
+    """
     if argument.array is None:
         return _Argument(None)
     argument = _shard_like(call.query, argument)
@@ -109,15 +128,16 @@ def _prepare(argument: _Argument, call: AttentionCall) -> _Argument:
 def _remove_shared_axes(argument: _Argument, call: AttentionCall) -> _Argument:
     """Remove the batch axis if all examples share the array, and the head axis if all heads do.
 
-    A shared axis has size 1. An axis of size 1 is kept if the call has one example or one head.
+    A batch axis is shared if it has size 1 but the query has several examples. A head axis is
+    shared if it has size 1 but the query has several heads.
 
     Args:
       argument: Array with the indices of its batch and head axes.
       call: Arguments of all heads and examples.
 
     Returns:
-      The array with the indices of its remaining axes. The head index does not count the batch
-      axis, because the outer vmap removes the batch axis before the inner vmap uses the index.
+      Array with the indices of its remaining axes. `head_axis` is counted without the batch axis,
+      because the vmap over the batch removes the batch axis before the vmap over the heads.
     """
     array, batch_axis, head_axis, _ = argument
     batch, _, heads, _ = call.query.shape
@@ -131,9 +151,9 @@ def _remove_shared_axes(argument: _Argument, call: AttentionCall) -> _Argument:
 
 
 def _split_into_groups(argument: _Argument, call: AttentionCall) -> _Argument:
-    """Split the N query heads of an array into K key heads and N/K heads of each group.
+    """Split an axis of N query heads into two axes: K key heads, and N/K query heads for each.
 
-    An array with K heads, the key or the value, is left unchanged.
+    An array with K heads, such as the key or the value, is returned unchanged.
     """
     array, batch_axis, head_axis, _ = argument
     if head_axis is None:
@@ -148,11 +168,12 @@ def _split_into_groups(argument: _Argument, call: AttentionCall) -> _Argument:
 
 
 def _merge_groups(head_axis: int, outputs: Any) -> Any:
-    """Merge the axes of key heads and groups of each output into one axis of query heads.
+    """Merge two axes of each array in `outputs`, K key heads and N/K query heads, into one axis.
 
     Args:
-      head_axis: Index of the axis of the key heads in the outputs of one example.
-      outputs: Outputs of all examples, with key heads and groups on consecutive axes.
+      head_axis: Index of the axis of the key heads, counted without the batch axis. The axis after
+        it has the N/K query heads that share a key head.
+      outputs: Array, or pytree of arrays, with a leading batch axis.
     """
 
     def merge(output):
@@ -164,15 +185,15 @@ def _merge_groups(head_axis: int, outputs: Any) -> Any:
 
 
 def _has_explicit_axes(query: Array) -> bool:
-    """Return True if the mesh of the query has axes of the type Explicit."""
+    """Return True if the mesh of the query has axes of type `AxisType.Explicit`."""
     return AxisType.Explicit in jax.typeof(query).sharding.mesh.axis_types
 
 
 def _repeat_sharded_key_heads(call: AttentionCall) -> AttentionCall:
-    """Repeat the key heads under a mesh with Explicit axes, one key head for each query head.
+    """Repeat the heads of key and value until every query head has its own.
 
-    A sharded head axis cannot always be split into groups. Without Explicit axes, return the call
-    unchanged.
+    This is done only under a mesh with Explicit axes, because a sharded head axis cannot always be
+    split into groups. Otherwise the call is returned unchanged.
     """
     if call.group_size == 1 or not _has_explicit_axes(call.query):
         return call
@@ -185,9 +206,9 @@ def _repeat_sharded_key_heads(call: AttentionCall) -> AttentionCall:
 
 
 def _shard_like(query: Array, argument: _Argument) -> _Argument:
-    """Shard batch and heads of an array as in the query, and replicate all other axes.
+    """Shard the batch and head axes of an array like those of the query. Replicate its other axes.
 
-    Without Explicit axes in the query's mesh, return the argument unchanged: the compiler then
+    If the query's mesh has no Explicit axes, return the argument unchanged: the compiler then
     chooses the sharding.
     """
     if not _has_explicit_axes(query):

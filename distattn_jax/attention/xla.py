@@ -1,4 +1,4 @@
-"""XLA implementation: plain JAX operations, in blocks of queries if the (T, S) map is large."""
+"""Implementation "xla": plain JAX operations, in blocks of queries if (T, S) arrays are large."""
 
 import functools
 import math
@@ -20,7 +20,7 @@ FEWEST_ROWS = 16  # queries of a block, even if they exceed LARGEST_BLOCK
 def run(call: AttentionCall) -> Attended:
     """Compute attention with plain JAX operations, in blocks of queries if T times S is large.
 
-    Symbolic shapes have an unknown size. The whole map is then computed at once.
+    For symbolic shapes, whose size is unknown, all queries are one block.
     """
     batch, queries, heads, _ = call.query.shape
     if call.has_symbolic_shape:
@@ -36,7 +36,7 @@ def run(call: AttentionCall) -> Attended:
 # that are compiled as a whole unchanged.
 @functools.partial(jax.jit, static_argnames=("rows", "recompute"), inline=True)
 def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
-    """Compute attention of all heads, `rows` queries at a time. If None, use one block."""
+    """Compute attention of all heads. For the arguments, see `_attend_in_blocks`."""
     one_head = functools.partial(
         _attend_in_blocks, options=call.options, rows=rows, recompute=recompute
     )
@@ -44,10 +44,14 @@ def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
 
 
 def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute: bool) -> Attended:
-    """Compute attention of one head of one example, `rows` queries at a time.
+    """Compute attention of one head of one example, one block of queries at a time.
 
-    If `recompute` is True, every block is computed again in the backward pass instead of stored. At
-    most one block of the (T, S) map then exists at a time: memory is linear in length.
+    Args:
+      head: Arguments of the head.
+      options: Arguments of `attention` that are Python values.
+      rows: Number of queries of a block. None means one block with all queries.
+      recompute: If True, the backward pass computes every block again instead of storing its
+        weights. The largest array then has the shape (rows, S) instead of (T, S).
     """
     if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
@@ -58,7 +62,7 @@ def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute:
     blocks = -(-length // rows)
 
     def split(array):
-        """Pad the queries on the first axis, and split this axis into blocks."""
+        """Pad the first axis, and split it into two axes of sizes `blocks` and `rows`."""
         padding = ((0, blocks * rows - length), *((0, 0) for _ in array.shape[1:]))
         return jnp.pad(array, padding).reshape(blocks, rows, *array.shape[1:])
 
@@ -91,7 +95,14 @@ def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute:
 
 
 def _attend_block(head: Head, options: Options, prepared: Any, block: QueryBlock) -> Attended:
-    """Compute attention of a block of queries."""
+    """Compute attention of a block of queries of one head.
+
+    Args:
+      head: Arguments of the whole head.
+      options: Arguments of `attention` that are Python values.
+      prepared: Second output of `Variant.prepare`, which all blocks share.
+      block: Queries of the block, with their mask and segments.
+    """
     offset = head.offset + block.start
     scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
     weighted_values = functools.partial(

@@ -143,13 +143,13 @@ class Batches:
         return int(self._get_epoch(number if self.shuffle else 0).run[step])
 
     def stack(self, first: "Location", count: int) -> dict[str, np.ndarray]:
-        """Return batches with consecutive ranks (see `Location`), stacked along a new first axis.
+        """Return consecutive batches of one bucket, stacked along a new first axis.
 
-        All batches are of one bucket and one epoch. If this bucket has fewer than `count` remaining
-        batches in the epoch, batches of padding rows are appended. The column `index` is left out.
+        All batches are of one epoch. If this bucket has fewer than `count` remaining batches in the
+        epoch, batches of padding rows are appended. The column `index` is left out.
 
         Args:
-          first: Location of the first batch.
+          first: Location of the first batch: its epoch, its bucket, and its rank in this bucket.
           count: Number of batches.
         """
         epoch = self._get_epoch(first.epoch if self.shuffle else 0)
@@ -193,7 +193,7 @@ class Batches:
         return Epoch(batches, place, bucket, rank, run)
 
     def _take_local(self, rows: Int32[np.ndarray, "*batches B"]) -> Int32[np.ndarray, "*batches b"]:
-        """Return the slice of the rows of each batch that this process makes."""
+        """Return the part of the row indices of each batch that belongs to this process."""
         return np.split(rows, self._process_count, axis=-1)[self._process_index]
 
 
@@ -215,12 +215,12 @@ class Epoch(NamedTuple):
     """Batches of one epoch.
 
     Attributes:
-      rows: For each bucket, the row indices of its batches, one row per batch.
-      place: For each step, the index of its batch in the entry of `rows` for its bucket.
-      bucket: For each step, the index of its bucket.
-      rank: For each step, its index among the steps of the same bucket.
-      run: For each step, the number of consecutive steps of the same bucket, starting with this
-        step.
+      rows: One array for each bucket, shape (batches of the bucket, batch size). `rows[b][p]` has
+        the table's row indices of one batch of bucket b.
+      place: Index p of the batch of each step in the array `rows[b]`.
+      bucket: Index b of the bucket of each step.
+      rank: Number of earlier steps of this epoch that have the same bucket, for each step.
+      run: Number of consecutive steps of the same bucket, starting with this step, for each step.
     """
 
     rows: list[Int32[np.ndarray, "_ _"]]
@@ -231,7 +231,7 @@ class Epoch(NamedTuple):
 
 
 def round_length(length: int, longest: int | None = None) -> int:
-    """Round a length up to a multiple of 8, but to at most `longest`.
+    """Round a length up to a multiple of 8. If the result exceeds `longest`, return `longest`.
 
     Fewer lengths mean fewer array shapes, and therefore fewer compilations.
     """
@@ -277,6 +277,9 @@ def choose_buckets(
 
 
 def _check(condition: bool, requirement: str, got: Any) -> None:
-    """Raise `ValueError` unless the condition is True. The message names requirement and value."""
+    """Raise `ValueError` unless the condition is True.
+
+    The message states the requirement and the value `got` that violates it.
+    """
     if not condition:
         raise ValueError(f"{requirement}; got {got}.")

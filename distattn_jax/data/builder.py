@@ -25,7 +25,10 @@ class _LocalInfo(tfds.core.DatasetInfo):
     """Description of a data set that TFDS does not publish."""
 
     def initialize_from_bucket(self) -> None:
-        """Do nothing: the method of TFDS looks online and leaves a temporary folder behind."""
+        """Do nothing.
+
+        The original method of TFDS would search online, and leave a temporary folder behind.
+        """
 
 
 class TextBuilder(tfds.core.GeneratorBasedBuilder):
@@ -93,11 +96,17 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
 
     @abc.abstractmethod
     def find_files(self) -> dict[str, Path]:
-        """Return a dict from a key, such as the split, to the path of a file in `manual_dir`."""
+        """Return the paths of the raw files in `manual_dir`: a dict from a key to a path.
+
+        A subclass chooses the keys. For example, a key is the name of the split.
+        """
 
     @abc.abstractmethod
     def read_splits(self) -> dict[str, Iterable[Example]]:
-        """Return a dict from each split to its examples. A generator of examples saves memory."""
+        """Return a dict from each split to an iterable over its examples.
+
+        The iterable may be a generator, which saves memory.
+        """
 
     def features(self) -> dict[str, Any]:
         """Return the TFDS features of an example."""
@@ -105,14 +114,17 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=names)}
 
     def published_rows(self) -> Mapping[str, int]:
-        """Return a dict from each split to its published number of rows. Omit unknown numbers."""
+        """Return a dict from split to the number of rows that its authors publish.
+
+        Splits without a published number are not in the dict.
+        """
         return self.PUBLISHED_ROWS
 
     def prepare(self) -> None:
         """Prepare the examples and store them on disk, unless this was done before.
 
-        If several processes prepare the same examples at once, all use those of the first to
-        finish.
+        If several processes prepare the same examples at the same time, all of them use the
+        examples of the process that finishes first.
         """
         if not self.data_path.exists():
             self._check_writable()
@@ -144,7 +156,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return self.info.metadata["left_out"]
 
     def leave_out(self, reason: str) -> None:
-        """Record that a row of the raw files is left out of the splits for this reason."""
+        """Count one more row of the raw files that no split contains, for this reason."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
     def describe_rows(self) -> tuple[str, ...]:
@@ -186,7 +198,10 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return self.root / self.digest / self.name / str(self.VERSION)
 
     def _record_prepared_files(self) -> None:
-        """Store the digests of the prepared files beside them, unless this was done before."""
+        """Write the digests of the prepared files to digests.json in the same folder.
+
+        Do nothing if digests.json exists.
+        """
         folder = self._prepared_folder
         if (folder / PREPARED_DIGESTS).is_file():
             return
@@ -249,7 +264,7 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
     def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
-        """Yield (index, example) for each example. Raise `DataError` if a split has no example."""
+        """Yield (index, example) for each example. Raise `DataError` if there is no example."""
         number = -1
         for number, row in enumerate(rows):
             yield number, {**self.EMPTY, **row}
@@ -324,7 +339,8 @@ def hold_out_tenth(
 ) -> dict[str, Iterable[Example]]:
     """Return the splits train, validation and test of a data set that publishes no validation set.
 
-    The split `validation` is a tenth of the published training rows, drawn at random.
+    The split `validation` is a tenth of the published training rows, drawn at random. The split
+    `train` contains the other training rows.
 
     Args:
       read: Function that returns the examples of the published set "train" or "test".
@@ -334,7 +350,7 @@ def hold_out_tenth(
     (drawn,) = draw_disjoint(total, [round(total / 10)], seed=seed)
 
     def select(is_drawn: bool) -> Iterator[Example]:
-        """Yield the training rows that were drawn, or, if not `is_drawn`, all others."""
+        """Yield the training rows that were drawn, or all others if `is_drawn` is False."""
         return (row for i, row in enumerate(read("train")) if (i in drawn) == is_drawn)
 
     return {"train": select(False), "validation": select(True), "test": read("test")}

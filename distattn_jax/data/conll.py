@@ -100,7 +100,7 @@ def _count_columns(path: Path) -> int:
 def _split_columns(line: str) -> list[str]:
     """Return the columns of a line, separated by tabs or, in a line without tabs, by spaces.
 
-    Other white space does not separate columns, because it may be a word.
+    Other white space, such as a no-break space, does not separate columns. It may be a word.
     """
     text = line.strip(" \t\r\n")
     parts = re.split("\t" if "\t" in text else " +", text)
@@ -138,7 +138,10 @@ def _read_conllu(path: Path) -> Iterator[list[TaggedWord]]:
 
 
 def _make_word(path: Path, line: int, form: str, tag: str) -> TaggedWord:
-    """Return a word with its tag. Raise `DataError` if `form` is empty or `tag` is not one word."""
+    """Return a word with its tag.
+
+    Raise `DataError` if `form` is empty, or if `tag` is empty or contains white space.
+    """
     form = re.sub(" +", NO_BREAK_SPACE, form.strip(" "))
     if not form:
         raise DataError(f"{path}:{line}: the word is empty.")

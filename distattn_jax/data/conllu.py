@@ -125,7 +125,7 @@ def _read_texts(path: Path) -> Iterator[tuple[str, DependencyParse]]:
 
 
 def _make_parse(forms: list[str], heads: list[int]) -> tuple[str, DependencyParse]:
-    """Return the concatenated word forms of a text, and the dependency parse of the text."""
+    """Return the word forms of a text, joined without spaces, and its dependency parse."""
     ends = np.fromiter(itertools.accumulate(map(len, forms)), np.int32, len(forms))
     return "".join(forms), DependencyParse(ends, np.asarray(heads, np.int32))
 

@@ -130,7 +130,11 @@ def _write_record(folder: Path, downloads: Mapping[str, str], complete: Path) ->
 
 
 def _fetch(url: str, path: Path, advice: str) -> None:
-    """Download one file and check its size."""
+    """Download one file to `path`.
+
+    Raise `DataError` if the download fails, or has another size than the server announced.
+    `advice` is the end of the error message.
+    """
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response, path.open("wb") as file:
             if url.startswith("https:") and not response.geturl().startswith("https:"):
@@ -180,7 +184,7 @@ def _unpack(url: str, path: Path, folder: Path, advice: str) -> None:
 def _check_names(url: str, names: Sequence[str], advice: str) -> None:
     """Raise `DataError` if unpacking an archive would write outside the target folder.
 
-    `advice` says what a user can do instead.
+    `names` are the paths of the files in the archive. `advice` is the end of the error message.
     """
     for name in names:
         path = PurePosixPath(name.replace("\\", "/"))

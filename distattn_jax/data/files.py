@@ -52,7 +52,7 @@ def decode_line(raw: bytes, location: str, *, first: bool = False) -> str:
     Args:
       raw: Bytes of the line.
       location: File and line, for the error message.
-      first: True for the first line of a file, whose byte order mark is removed.
+      first: True if this is the first line of its file. A byte order mark is then removed.
     """
     try:
         return raw.decode("utf-8-sig" if first else "utf-8")
@@ -84,7 +84,8 @@ def parse_json(
       text: Text to parse.
       location: File, and line if known, for the error message.
       numbers_as_text: True returns every number as text, exactly as it is spelled.
-      has_lines: True if the text is a whole file, so that an error message adds the line.
+      has_lines: True if `text` is a whole file. The error message for malformed JSON then also
+        contains the line number.
     """
     parse_number = str if numbers_as_text else None
     try:

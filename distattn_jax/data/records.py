@@ -17,9 +17,9 @@ class RecordSource:
 
     Args:
       files: For each file, a pair (name, number of examples).
-      decode: Function that converts the features of example i, a dict of bytes, to the value of
-        `source[i]`. All features must be stored as bytes, i.e. be texts or tensors with the
-        encoding "bytes".
+      decode: Function that converts a stored example to the value of `source[i]`. Its argument is a
+        dict from the name of each feature to its bytes. All features must be stored as bytes, i.e.
+        be texts or tensors with the encoding "bytes".
     """
 
     def __init__(

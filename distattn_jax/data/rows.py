@@ -60,10 +60,11 @@ def read_rows(
 
 
 def find_file(folder: str | Path, stem: str) -> Path:
-    """Return the path of the only file of a folder with this stem and a suitable suffix.
+    """Find the file of a folder that has this stem and a suffix that `read_rows` accepts.
 
-    Suitable suffixes are those that `read_rows` accepts: .csv, .tsv, .jsonl and .json, and each of
-    these followed by .gz. Raise `DataError` if no such file or more than one is found.
+    The suffixes are .csv, .tsv, .jsonl and .json, and each of these followed by .gz. For example,
+    the stem `train` finds the file train.csv. Raise `DataError` if no file or more than one file is
+    found.
     """
     names = [stem + suffix + zipped for suffix in FORMATS for zipped in ("", ".gz")]
     found = [name for name in names if (Path(folder) / name).is_file()]
@@ -75,10 +76,10 @@ def find_file(folder: str | Path, stem: str) -> Path:
 
 
 def find_one(folder: Path, names: Sequence[str], requirement: str) -> Path:
-    """Return the path of the only file of a folder with one of these names.
+    """Find the file of a folder that has one of these names, and return its path.
 
-    If no such file or more than one is found, raise `DataError`. Its message contains
-    `requirement`.
+    Raise `DataError` if no file or more than one file is found. `requirement` describes the file in
+    the error message.
     """
     found = [name for name in names if (folder / name).is_file()]
     if len(found) != 1:
@@ -89,11 +90,14 @@ def find_one(folder: Path, names: Sequence[str], requirement: str) -> Path:
 
 
 def make_layout(pattern: str, parts: Mapping[str, str] = PUBLISHED_PARTS) -> dict[str, str]:
-    """Return a dict from split to file name, for `find_layout`.
+    """Return the file names of a data set: a dict from split to file name, for `find_layout`.
+
+    For example, the pattern "snli_1.0_{}.txt" results in the name "snli_1.0_dev.txt" for the split
+    `validation`.
 
     Args:
-      pattern: File name, in which `{}` stands for a part such as train, dev or test.
-      parts: Dict from each split to the part that replaces `{}`.
+      pattern: File name with `{}` in place of the published name of the split.
+      parts: Dict from each split to its published name, e.g. from `validation` to `dev`.
     """
     return {split: pattern.format(part) for split, part in parts.items()}
 
@@ -101,7 +105,7 @@ def make_layout(pattern: str, parts: Mapping[str, str] = PUBLISHED_PARTS) -> dic
 def find_layout(
     folder: str | Path, layouts: Sequence[Mapping[str, str]]
 ) -> tuple[int, dict[str, Path]]:
-    """Find the files of a data set that is published in several layouts.
+    """Find the files of a data set that is published with several sets of file names (layouts).
 
     The folder itself is searched first, then its direct subfolders. A layout is found if a single
     folder contains all files of the layout. If several layouts are found, the first of them in
@@ -109,7 +113,7 @@ def find_layout(
 
     Args:
       folder: Folder to search.
-      layouts: For each layout, a dict from a key, e.g. the name of the split, to the file name.
+      layouts: One dict for each layout, from a key, e.g. the name of the split, to the file name.
 
     Returns:
       Index of the layout that was found, and a dict from the keys of this layout to the paths of

@@ -22,7 +22,7 @@ class TableLike(Protocol):
         """Names of the columns that contain sequences."""
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row: the largest of its lengths in the named columns."""
+        """Return the length of every row, as `Table.lengths` does."""
 
     def take(self, indices: Int[np.ndarray, " B"], length: int) -> dict[str, np.ndarray]:
         """Return a dict of arrays with the selected rows, as `Table.take` does."""
@@ -191,7 +191,11 @@ class Table:
         return len(next(iter(self.columns.values())))
 
     def lengths(self, names: tuple[str, ...]) -> Int64[np.ndarray, " rows"]:
-        """Return the length of every row: the largest of its lengths in the named columns."""
+        """Return the length of every row: the largest of its lengths in the named columns.
+
+        In a column of sequences, the length is the number of elements of the sequence. In a column
+        of lists of sequences, the length is the number of sequences in the list.
+        """
         lengths = np.zeros(len(self), np.int64)
         for name in names:
             column = self.columns.get(name)
@@ -243,10 +247,16 @@ class Table:
 def _select_places(
     offsets: Int64[np.ndarray, " bounds"], indices: Int[np.ndarray, " B"], length: int
 ) -> tuple[Int64[np.ndarray, "B T"], Int32[np.ndarray, " B"]]:
-    """Return the index of each element of the selected rows, and the lengths of the rows.
+    """Find the elements of the selected rows in the concatenation of all rows.
 
-    Elements are counted over all rows, as in `offsets`. Rows are truncated or padded to `length`
-    elements. Padding has the index `PADDING_ROW`. The lengths do not include padding.
+    Args:
+      offsets: Start of each row in the concatenation, followed by the total number of elements.
+      indices: Indices of the selected rows, shape (B,). `PADDING_ROW` selects a row of padding.
+      length: Number of elements T to which each row is truncated or padded.
+
+    Returns:
+      The index of each element in the concatenation, shape (B, T), with `PADDING_ROW` for padding;
+      and the number of elements of each row without padding, shape (B,).
     """
     starts = offsets[indices]
     lengths = np.minimum(offsets[indices + 1] - starts, length)

@@ -223,7 +223,7 @@ def _lower_case(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]) -> Tokenizer:
-    """Train a tokenizer that does not recognize special tokens inside texts.
+    """Train a tokenizer. It encodes "[PAD]", "[UNK]" and "[END]" in a text like any other text.
 
     Training sees only the first `LONGEST_WORD` characters of a word, because its time grows with
     the square of the length of a word. The trained tokenizer encodes words of any length.
@@ -237,7 +237,7 @@ def _train(tokenizer: Tokenizer, trainer: trainers.Trainer, texts: Iterable[str]
 
 
 def _check_size(size: int, minimum: int, reason: str) -> None:
-    """Raise `ValueError` if a vocabulary of this size is too small for the required tokens."""
+    """Raise `ValueError` if the vocabulary size is below `minimum`. The message has the reason."""
     if size < minimum:
         raise ValueError(
             f"size (--data.vocabulary) must be at least {minimum}, for {reason}; got {size}."

@@ -22,7 +22,7 @@ class WordVectors(NamedTuple):
     """Word vectors loaded from a file.
 
     Attributes:
-      rows: Dict from each word to the index of its row in `vectors`, at least 1.
+      rows: Dict from each word to the index of its row in `vectors`. The first word has row 1.
       vectors: Vectors, shape (W, E). Row 0 is all zeros, for words without a vector.
     """
 
@@ -36,9 +36,9 @@ def load_embeddings(
     """Load initial embeddings for a vocabulary from a file of word vectors.
 
     A word that the file does not contain is given a random vector from a normal distribution. The
-    standard deviation is computed from all vectors found in the file. Word 0 is padding, and its
-    vector is 0. Only the lines of words in the vocabulary are parsed, so that loading from a large
-    file takes seconds.
+    standard deviation of this distribution is that of all elements of the vectors that were found.
+    Word 0 is padding, and its vector is 0. Only the lines of words in the vocabulary are parsed, so
+    that loading from a large file takes seconds.
 
     Args:
       path: Text file, plain, .gz or .zip. Write `archive.zip:name` to select one of several
@@ -96,9 +96,10 @@ def _split_path(path: str | Path) -> tuple[Path, str]:
 
 
 def _find_words(path: str | Path, words: Sequence[str], *, start: int) -> dict[int, list[float]]:
-    """Return a dict from each index i >= start to the vector of `words[i]`.
+    """Search a file for the vectors of `words[start:]`.
 
-    Words that the file does not contain are omitted.
+    Returns:
+      Dict from the index i of each word that was found to the vector of `words[i]`.
     """
     wanted = {word.encode(): i for i, word in enumerate(words) if i >= start}
     try:
@@ -115,6 +116,8 @@ def _parse_lines(
     path: str, lines: Iterable[bytes], wanted: dict[bytes, int]
 ) -> dict[int, list[float]]:
     """Parse the vectors of the words in `wanted`. If a word is repeated, its first line is used.
+
+    `wanted` is a dict from each word to its index.
 
     Returns:
       Dict from the index of each word that was found to its vector.

@@ -45,7 +45,7 @@ class AgNews(TextBuilder):
         return hold_out_tenth(self._read_examples, seed="ag_news validation")
 
     def _read_examples(self, file: str) -> Iterator[Example]:
-        """Yield the examples of a file."""
+        """Yield the examples of train.csv or test.csv. `file` is "train" or "test"."""
         path, columns = self.raw_files[file], ("class", "title", "description")
         for line, row in read_rows(path, columns=columns, header=False):
             text = f"{row['title']} {row['description']}".strip()

@@ -23,8 +23,8 @@ class Claim(NamedTuple):
     Attributes:
       text: Text of the claim.
       right: Indices of the papers that support the claim.
-      doubtful: Indices of papers that possibly support the claim. These papers are never used as
-        wrong candidates.
+      doubtful: Indices of other papers that may support the claim. These papers are never used as
+        wrong candidates of the claim.
     """
 
     text: str
@@ -38,8 +38,9 @@ class CandidatePairs(NamedTuple):
     Attributes:
       claims: Text of the claim of every pair.
       papers: Text of the paper of every pair.
-      relevant: Relevance of the candidates, one row per claim: 1 for a correct paper, 0 for others.
-      bm25: BM25 scores of the candidates, one row per claim.
+      relevant: Relevance of each candidate: 1 for a correct paper, 0 for a wrong paper. The column
+        has one row per claim.
+      bm25: BM25 score of each candidate. The column has one row per claim.
     """
 
     claims: list[str]
@@ -75,8 +76,8 @@ class ClaimBuilder(TextBuilder):
         Returns:
           A tuple (texts, claims, pools). `texts` has the text of every paper. `claims` is a dict
           from each split to its claims. `pools` is a dict from each split to the indices of the
-          papers that may be candidates. These include the correct papers of all claims of the
-          split.
+          papers that may be candidates in this split. These papers include the correct papers of
+          all claims of the split.
         """
 
     def features(self) -> dict[str, Any]:

@@ -67,13 +67,16 @@ class Conll(TextBuilder):
         return {split: self._read_examples(split) for split in self.raw_files}
 
     def _find_file(self, stems: tuple[str, ...]) -> Path:
-        """Return the path of the only file with one of these stems."""
+        """Find the file of a split, e.g. dev.conllu. `stems` are its possible names, e.g. dev."""
         names = [stem + ending for stem in stems for ending in ENDINGS]
         requirement = f"one file {' or '.join(stems)} with the ending {', '.join(ENDINGS)}"
         return find_one(self.manual_dir, names, requirement)
 
     def _read_examples(self, split: str) -> Iterator[Example]:
-        """Yield the sentences of a split. Leave out and count empty ones and -DOCSTART- lines."""
+        """Yield the sentences of a split as examples.
+
+        Empty sentences and -DOCSTART- lines are left out, and their numbers are recorded.
+        """
         for words in read_tagged_sentences(self.raw_files[split]):
             if not words:
                 self.leave_out(f"empty sentences of {split}")
@@ -92,7 +95,7 @@ def _begins_document(words: list[TaggedWord]) -> bool:
 
 
 def _check_tags(places: Mapping[str, str]) -> None:
-    """Raise `DataError` if some tags mark spans (`B-PER`) and others, except `O`, do not.
+    """Raise `DataError` if only some of the tags mark spans, as `B-PER` does. `O` is ignored.
 
     `places` is a dict from each tag to the file and line of the first word with this tag.
     """

@@ -53,7 +53,11 @@ class CrossGenre(ClaimBuilder):
         return list(papers.values()), by_split, dict.fromkeys(SPLITS, range(len(papers)))
 
     def _read_pairs(self, claims: dict[str, str], papers: dict[str, int]) -> dict[str, list[int]]:
-        """Return a dict from the id of a claim to the indices of the papers that support it."""
+        """Return a dict from the id of a claim to the indices of the papers that support it.
+
+        `claims` is a dict from the id of a claim to its text, and `papers` a dict from the id of a
+        paper to its index.
+        """
         right: dict[str, list[int]] = {name: [] for name in claims}
         path = self.raw_files["pairs"]
         for line, row in read_rows(path, columns=("claim", "paper")):
@@ -99,8 +103,8 @@ class CrossGenre(ClaimBuilder):
 def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
     """Return a group index for every claim. Claims that share a paper are in the same group.
 
-    If claims A and B share a paper, and B and C share a paper, then A, B and C are in the same
-    group.
+    If claims A and B share a paper, and B and C share another paper, then A, B and C are in the
+    same group. `papers` has the indices of the papers that support each claim.
     """
     group_of_paper: dict[int, int] = {}
     for claim_papers in papers:
@@ -114,9 +118,9 @@ def _group_by_shared_papers(papers: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _add_text(texts: dict[str, str], name: str, text: str, location: str) -> None:
-    """Add a text to `texts` with its id `name` as key.
+    """Add the text with the id `name` to the dict `texts`, whose keys are ids.
 
-    Raise `DataError` if the id is already in `texts`. `location` begins the error message.
+    Raise `DataError` if the id is already in the dict. The error message begins with `location`.
     """
     if name in texts:
         raise DataError(f"{location}: the id {name!r} occurs twice.")

@@ -23,9 +23,10 @@ class Imdb(TextBuilder):
     """IMDB reviews, from the published folders or from two files with the columns text and label.
 
     The published archive has one file for each review, such as train/pos/0_9.txt. Alternatively,
-    `manual_dir` contains two files train and test (.csv, .tsv, .jsonl or .json, plain or .gz). Line
-    breaks (<br />) become spaces. Reviews without a label (train/unsup) are not read. The
-    validation split is a tenth of the training reviews, drawn with a fixed seed.
+    `manual_dir` contains two files `train` and `test` (.csv, .tsv, .jsonl or .json, plain or .gz),
+    with one review per row. Line breaks (<br />) become spaces. Reviews without a label
+    (train/unsup) are not read. The validation split is a tenth of the training reviews, drawn with
+    a fixed seed.
     """
 
     URLS: ClassVar[dict[str, str]] = {
@@ -56,7 +57,7 @@ class Imdb(TextBuilder):
         return hold_out_tenth(self._read_examples, seed="imdb validation")
 
     def _read_examples(self, split: str) -> Iterator[Example]:
-        """Yield the examples of a published split."""
+        """Yield the examples of a published split, `train` or `test`."""
         reader = self._read_rows if split in self.raw_files else self._read_reviews
         for place, text, label in reader(split):
             review = LINE_BREAKS.sub(" ", text).strip()
@@ -72,7 +73,7 @@ class Imdb(TextBuilder):
                 yield str(path), read_text(path), FOLDERS[label]
 
     def _read_rows(self, split: str) -> Iterator[tuple[str, str, str]]:
-        """Yield the place (path:line), text and label of every row of a file."""
+        """Yield the location (`path:line`), text and label of every row of a split's file."""
         path = self.raw_files[split]
         for line, row in read_rows(path, columns=("text", "label")):
             label = row["label"].strip()

@@ -153,13 +153,13 @@ class Mind(TextBuilder):
 
     @property
     def training_titles(self) -> list[str]:
-        """Titles of the items in train/news.tsv, in order of index. Title 0 is empty (padding)."""
+        """Titles of the news items in train/news.tsv. The first title is empty, for padding."""
         self.prepare()
         return self.titles[: self.info.metadata["training_titles"]]
 
     @functools.cached_property
     def titles(self) -> list[str]:
-        """Titles of all news items, in order of index. Title 0 is empty (padding)."""
+        """Titles of all news items. The first title is empty, for padding."""
         news = self._open_records("news", lambda features: features["title"].decode())
         return news.__getitems__(range(len(news)))
 
@@ -176,8 +176,8 @@ class Mind(TextBuilder):
     def describe_rows(self) -> tuple[str, ...]:
         """Return lines of text that describe the data set.
 
-        The first line reports the number of rows of each raw file. Each further line reports a
-        reason to leave out clicks, candidates or impressions, and how many were left out.
+        The first line has the number of rows of each raw file. Each further line has the number of
+        clicks, candidates or impressions that were left out for one reason.
         """
         self.prepare()
         rows = dict(self._count_rows())
@@ -197,7 +197,11 @@ class Mind(TextBuilder):
     def _open_records(
         self, split: str, decode: Callable[[Mapping[str, bytes]], Any]
     ) -> RecordSource:
-        """Open the prepared examples of a split, which may consist of several shards."""
+        """Open the prepared examples of a split. `decode` converts an example, see `RecordSource`.
+
+        If the split is stored as several TFDS splits, such as train_0000 and train_0001, they are
+        joined.
+        """
         self.prepare()
         shards = sorted(name for name in self.info.splits if name.split("_")[0] == split)
         files = [file for name in shards for file in self.info.splits[name].file_instructions]
@@ -234,7 +238,7 @@ def _keep_candidates(impressions: Iterator[LoggedImpression]) -> Iterator[Exampl
 def _make_example(
     history: Sequence[int], candidates: Sequence[int], clicks: Sequence[int]
 ) -> Example:
-    """Make an example. Only the last 50 clicks of a history are kept."""
+    """Return an example as a dict of arrays, with the last 50 clicks of the history."""
     sequences = (history[-HISTORY:], candidates, clicks)
     return Impression(*(np.array(sequence, np.int32) for sequence in sequences))._asdict()
 
@@ -245,10 +249,10 @@ def _decode_impression(features: Mapping[str, bytes]) -> Impression:
 
 
 def _add_news(path: Path, numbers: dict[str, int], titles: list[str]) -> int:
-    """Read news.tsv, and append the news items that are not yet in `titles`.
+    """Read news.tsv, and append the titles of new news items to `titles`.
 
-    `numbers` is a dict from the id of a news item to its index. Both `numbers` and `titles` are
-    updated in place.
+    `numbers` is a dict from the id of a news item to its index in `titles`. `numbers` and `titles`
+    are updated in place.
 
     Returns:
       Number of rows of the file.

@@ -124,8 +124,8 @@ class ImpressionLog:
     def _count_line(self, line: int, raw: bytes, usable: dict[datetime.date, bool]) -> None:
         """Check one line of the log, and update `self.left_out` and the argument `usable`.
 
-        `usable` is a dict from each day of the current shard to a flag: True if at least one line
-        of this day is a usable impression.
+        `usable` is a dict from each day of the current shard to a flag. The flag is True if at
+        least one line of this day has a clicked candidate and an unclicked candidate.
         """
         fields = self._split_fields(line, raw)
         day, impression = self._parse_day(line, fields), self._parse_impression(line, fields)

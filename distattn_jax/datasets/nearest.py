@@ -99,10 +99,7 @@ class Nearest(TextBuilder):
         return {"nearest": Path(__file__)}
 
     def features(self) -> dict[str, Any]:
-        return {
-            "text": tfds.features.Text(),
-            "label": tfds.features.ClassLabel(names=list(LABELS)),
-        }
+        return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=list(LABELS))}
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         return {split: make_examples(split) for split in SPLITS}

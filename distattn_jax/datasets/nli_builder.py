@@ -20,7 +20,7 @@ class NliBuilder(TextBuilder):
     annotators (gold_label "-") are left out, and their number is reported.
 
     Attributes:
-      PATTERNS: For each published layout, the file name, in which {} stands for train, dev or test.
+      PATTERNS: File names, one for each published layout. `{}` stands for train, dev or test.
       LABELS: Dict from each label in the files to the name of its class. Its order defines the
         class indices.
     """

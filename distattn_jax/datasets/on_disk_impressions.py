@@ -103,7 +103,13 @@ class OnDiskImpressions:
         }
 
     def _take_titles(self, name: str, news: list[np.ndarray], length: int) -> dict[str, np.ndarray]:
-        """Return the three columns of `name`, which is history or candidates."""
+        """Return the arrays `{name}`, `{name}_words` and `{name}_length` that `take` describes.
+
+        Args:
+          name: "history" or "candidates".
+          news: Indices of the news items of each row.
+          length: Number of titles of a row, padding included.
+        """
         numbers, counts = Ragged.from_rows(news).pad(np.arange(len(news)), length)
         return {
             name: self._tokens[numbers],

@@ -81,14 +81,22 @@ class ParallelText(TextBuilder):
         return languages
 
     def _find_file(self, stems: tuple[str, ...], language: str) -> Path:
-        """Return the path of the only file with one of these stems in a language."""
+        """Find the file of a split and a language, e.g. dev.en.
+
+        `stems` are the possible file names of the split without the language, e.g. dev and valid.
+        """
         names = [f"{stem}.{language}{zipped}" for stem in stems for zipped in ("", ".gz")]
         return find_one(self.manual_dir, names, f"one of {', '.join(names)}")
 
     def _read_pairs(self, split: str, corpora: Iterable[str]) -> Iterator[Example]:
-        """Yield the pairs of a split. Pairs with an empty side are left out and counted.
+        """Yield the sentence pairs of a split.
 
-        `corpora` has the keys in `raw_files` of all files of the split, without the language.
+        Pairs in which one sentence is empty are left out, and their number is recorded.
+
+        Args:
+          split: Name of the split.
+          corpora: Names of the file pairs of the split: the keys in `raw_files` without the
+            language, e.g. "train" for the keys "train.en" and "train.de".
         """
         for corpus in corpora:
             for texts in self._pair_sentences(corpus):
@@ -98,7 +106,10 @@ class ParallelText(TextBuilder):
                     self.leave_out(f"pairs of {split} with an empty side")
 
     def _pair_sentences(self, corpus: str) -> Iterator[list[str]]:
-        """Yield pairs of sentences. Raise `DataError` if one file has more sentences."""
+        """Yield the sentence pairs of two files, e.g. of train.en and train.de for "train".
+
+        Raise `DataError` if the files have different numbers of sentences.
+        """
         paths = [self.raw_files[f"{corpus}.{language}"] for language in self.languages]
         both = itertools.zip_longest(*map(self.read_sentences, paths))
         for count, sentences in enumerate(both):

@@ -54,7 +54,10 @@ class PlainText(TextBuilder):
                 yield from ({"text": text} for text in _read_blocks(path))
 
     def _select_texts(self, split: str) -> Iterator[Example]:
-        """Yield the texts of a split if there are only training files."""
+        """Yield the texts of a split, for a folder that contains only training files.
+
+        Of every 20 texts, one is in the validation set and another one is in the test set.
+        """
         places = {"validation": EVERY // 2 - 1, "test": EVERY - 1}
         for i, example in enumerate(self._read_texts("train")):
             place = i % EVERY
@@ -63,7 +66,7 @@ class PlainText(TextBuilder):
 
 
 def _find_split(path: Path) -> str:
-    """Return the split that the first word of a file name selects."""
+    """Return the split of a file: e.g. "validation" for dev.txt, and "train" for chapter_1.txt."""
     word = "".join(itertools.takewhile(str.isalpha, path.name.lower()))
     return next((split for split, words in SPLIT_STEMS.items() if word in words), "train")
 

@@ -14,8 +14,8 @@ class TextFiles(TextBuilder):
     """Texts with labels, from the three files `train`, `validation` and `test`.
 
     Each file is .csv, .tsv, .jsonl or .json, plain or .gz, and has the columns `text` and `label`.
-    The classes are the labels of train in sorted order. After preparation, the list of classes is
-    `builder.info.features["label"].names`.
+    The classes are the labels of the file `train` in sorted order. After preparation, the list of
+    classes is `builder.info.features["label"].names`.
     """
 
     REQUIRED_FILES = "train, validation and test (.csv, .tsv or .jsonl; text and label)"

@@ -32,7 +32,10 @@ def find_corpora(language: str) -> dict[str, list[wmt.SubDataset]]:
 
 
 def find_urls(language: str) -> dict[str, str]:
-    """Return a dict from the https address of each archive to its digest, "" if unknown."""
+    """Return a dict from the https address of each archive to its digest.
+
+    If the digest is unknown, it is the empty string.
+    """
     known = checksums.load_url_infos(tfds.core.tfds_path("url_checksums/wmt14_translate.txt"))
     urls = [
         url

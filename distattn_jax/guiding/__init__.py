@@ -1,6 +1,6 @@
-"""Attention guides: auxiliary losses on attention, and attention targets for these losses.
+"""Attention guides: auxiliary losses on attention weights, and target weights for these losses.
 
-Each loss function returns an array with the loss of each example.
+Each loss function returns an array with one loss for each example.
 """
 
 from distattn_jax.guiding.patterns import delimiter, first_token, next_token, period, previous_token

@@ -1,4 +1,4 @@
-"""Arguments of the guides: checks of shapes and indices, padding masks, layers and shardings."""
+"""Functions for the arguments of guides: validation, padding masks, layer selection, sharding."""
 
 import operator
 from collections.abc import Sequence
@@ -12,13 +12,16 @@ from distattn_jax.attention.validation import validate_lengths
 
 
 def check_shape(name: str, array: Array, axes: str, sizes: dict[str, int]) -> None:
-    """Raise a ValueError if the shape of an array does not match its axes.
+    """Raise a ValueError unless an array has the expected axes.
+
+    Axes with the same name must have the same size in all arrays that are checked with the same
+    dict `sizes`.
 
     Args:
       name: Name of the array, for error messages.
       array: Array to check.
-      axes: Expected axes, separated by spaces, e.g. "B L N S".
-      sizes: Dict from the name of each axis checked so far to its size. New axes are added.
+      axes: Names of the expected axes, separated by spaces, e.g. "B L N S".
+      sizes: Dict from the name of an axis to its size. The function adds the axes of this array.
     """
     letters, shape = axes.split(), jnp.shape(array)
     fits = len(shape) == len(letters) and all(
@@ -38,12 +41,17 @@ def check_lengths(lengths: Int[Array, " B"], batch: int, longest: int) -> Int[Ar
 
 
 def padding_mask(lengths: Int[Array, " B"], size: int) -> Bool[Array, "B size"]:
-    """Return a mask of shape (B, size) that is True at valid positions and False at padding."""
+    """Return a mask that is True at positions below the length of each example.
+
+    Args:
+      lengths: Number of valid positions of each example. The rest is padding.
+      size: Number of positions, including padding.
+    """
     return jnp.arange(size, dtype=jnp.int32)[None, :] < lengths[:, None]
 
 
 def check_integers(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
-    """Convert integers of any type to Python integers. Raise a ValueError for other values.
+    """Convert numbers to Python integers. Raise a ValueError unless all are integers.
 
     Args:
       name: Name of the argument, for error messages.
@@ -59,7 +67,7 @@ def check_integers(name: str, numbers: Sequence[int]) -> tuple[int, ...]:
 
 
 def resolve_indices(name: str, indices: Sequence[int] | None, size: int) -> tuple[int, ...]:
-    """Return nonnegative indices along an axis. A negative index is replaced by size + index.
+    """Validate indices along an axis. Return them with index + size in place of a negative index.
 
     Args:
       name: Name of the argument, for error messages.
@@ -79,7 +87,12 @@ def resolve_indices(name: str, indices: Sequence[int] | None, size: int) -> tupl
 
 
 def select_layers(array: Array, layers: Sequence[int] | None) -> Array:
-    """Select layers along the second axis of an array. `layers=None` selects all."""
+    """Return the selected layers of an array, whose second axis is the layer axis.
+
+    Args:
+      array: Array of shape (B, L, ...).
+      layers: Indices of layers. None selects all.
+    """
     indices = resolve_indices("layers", layers, array.shape[1])
     if indices == tuple(range(array.shape[1])):
         return array
@@ -87,11 +100,11 @@ def select_layers(array: Array, layers: Sequence[int] | None) -> Array:
 
 
 def gather_heads(array: Array) -> Array:
-    """Replicate an array along all axes except the batch axis, which is the first.
+    """Return the array sharded along its first axis, the batch, and replicated along all others.
 
-    On a mesh with Explicit axes, a product between different heads requires that the heads are not
-    sharded. On other meshes the compiler inserts the communication, and the array is returned
-    unchanged.
+    On a mesh with Explicit axes, dot products between different heads require that the heads are
+    not sharded. On other meshes, the array is returned unchanged: the compiler inserts the
+    communication.
     """
     spec = _batch_spec(array)
     if spec is None:
@@ -100,12 +113,12 @@ def gather_heads(array: Array) -> Array:
 
 
 def look_up(table: Array, *indices: Array) -> Array:
-    """Return `table[indices]`, sharded along the batch axis like the first array of indices."""
+    """Return `table[indices]`, with its first axis, the batch, sharded like that of indices[0]."""
     return jnp.asarray(table).at[indices].get(out_sharding=_batch_spec(indices[0]))
 
 
 def _batch_spec(array: Array) -> PartitionSpec | None:
-    """Return a partition spec that shards only the first axis, like the first axis of `array`.
+    """Return a partition spec that shards the first axis like that of `array`, and no other axis.
 
     Return None if the mesh has no Explicit axes.
     """

@@ -8,8 +8,8 @@
 | period | all periods, equally | all, in a text without periods |
 | delimiter | all delimiters, equally | all, in a text without delimiters |
 
-Padding tokens have no target, and no token attends to padding. The targets are computed on the
-device from token ids.
+Padding tokens have no target, and no token attends to padding. Targets are computed on the device
+from token ids.
 """
 
 from collections.abc import Sequence
@@ -35,6 +35,8 @@ def first_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
 def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
     """Return the attention target in which each token attends to the token after it.
 
+    The last token of a text has no target.
+
     Args:
       tokens: Token ids. Only their shape is used.
       lengths: Number of valid tokens of each text. The rest is padding.
@@ -44,6 +46,8 @@ def next_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
 
 def previous_token(tokens: Int[Array, "B T"], lengths: Int[Array, " B"]) -> Target:
     """Return the attention target in which each token attends to the token before it.
+
+    The first token of a text has no target.
 
     Args:
       tokens: Token ids. Only their shape is used.
@@ -56,6 +60,8 @@ def period(
     tokens: Int[Array, "B T"], lengths: Int[Array, " B"], *, periods: Sequence[int]
 ) -> Target:
     """Return the attention target in which tokens attend equally to all periods of their text.
+
+    The tokens of a text without periods have no target.
 
     Args:
       tokens: Token ids.
@@ -70,6 +76,8 @@ def delimiter(
 ) -> Target:
     """Return the attention target in which tokens attend equally to all delimiters of their text.
 
+    The tokens of a text without delimiters have no target.
+
     Args:
       tokens: Token ids.
       lengths: Number of valid tokens of each text. The rest is padding.
@@ -79,12 +87,23 @@ def delimiter(
 
 
 def _is_any_of(name: str, tokens: Int[Array, "B T"], ids: Sequence[int]) -> Bool[Array, "B T"]:
-    """Return a mask of the tokens whose id is one of `ids`."""
+    """Return a mask that is True for the tokens whose id is one of `ids`.
+
+    Args:
+      name: Name of the argument that contains the ids, for error messages.
+      tokens: Token ids.
+      ids: At least one token id.
+    """
     return jnp.isin(tokens, jnp.asarray(check_integers(name, ids), jnp.int32))
 
 
 def _make_key_target(is_target: Bool[Array, "B S"], lengths: Int[Array, " B"]) -> Target:
-    """Return the attention target in which all queries attend equally to the marked keys."""
+    """Return the attention target in which all queries attend equally to the same keys.
+
+    Args:
+      is_target: True for the keys that the queries attend to.
+      lengths: Number of valid tokens of each text. The rest is padding.
+    """
     batch, keys = is_target.shape
     scores = jnp.broadcast_to(is_target[:, None, :], (batch, keys, keys))
     return make_target(scores.astype(jnp.float32), lengths)

@@ -1,21 +1,21 @@
-"""Losses on received attention: the attention that each key receives, summed over queries.
+"""Losses on received attention: the attention weights of each key, summed over the queries.
 
 The losses are the map discrimination guide (MDG) and the pattern decorrelation guide (PDG) of Wang
-et al. 2022, "Paying More Attention to Self-attention". A map is the attention matrix A_r of one
-head in one layer.
+et al. 2022, "Paying More Attention to Self-attention". A map A_r is the matrix of the attention
+weights of one head in one layer. There are R = layers · heads maps.
 
     m_r[j]   = Σ_i A_r[i, j]                attention that key j receives in map r  (8)
-    M        = [m_1; m_2; ...; m_R]         matrix of all m_r, scaled to ‖m_r‖ = 1 (9)
+    M        = [m_1; m_2; ...; m_R]         matrix with rows m_r, scaled to norm 1  (9)
     P(r | m) = exp(m_r·m / τ) / Σ_s exp(m_s·m / τ)                                  (10)
-    MDG      = -Σ_r log P(r | m_r)          maps should differ from one another     (11)
-    PDG      = ‖MᵀM - I‖²_F                 keys should be attended to differently  (12)
+    MDG      = -Σ_r log P(r | m_r)          small if the rows of M differ           (11)
+    PDG      = ‖MᵀM - I‖²_F                 small if the columns of M differ        (12)
 
-Both losses need only the Gram matrix G = MMᵀ, shape (R, R). MDG uses the rows of G. MᵀM and MMᵀ
-have the same Frobenius norm, so PDG = ‖G‖²_F - 2 tr G + S with S valid keys, and no (S, S) matrix
-is formed. Cost: R² S products for each example, where R = layers · heads.
+Both losses are computed from the Gram matrix G = MMᵀ, shape (R, R). MDG uses the rows of G. MᵀM and
+MMᵀ have the same Frobenius norm, so PDG = ‖G‖²_F - 2 tr G + S for S valid keys, and no (S, S)
+matrix is needed. Cost: R² S multiplications for each example.
 
-Eq. 8 calls j "the column index". Read literally, the sum would run along the softmax axis, where
-every row sums to 1, and both losses would be constant. The code released with the paper has this
+Eq. 8 calls j "the column index". Taken literally, the sum would run along the softmax axis. Every
+sum would then be 1, and both losses would be constant. The code released with the paper has this
 defect. This file follows the text before eq. 8: "the attention values that all tokens received".
 """
 
@@ -47,20 +47,19 @@ def map_discrimination(
 ) -> Float[Array, " B"]:
     """Return the loss of the map discrimination guide (MDG), eq. 8 to 11 of Wang et al. 2022.
 
-    The loss is small if heads attend to different keys. If all R heads of the selected layers
-    distribute their attention alike, the loss with `scaling="mean"` is log R.
+    The loss is small if different heads attend to different keys. If all R heads of the selected
+    layers attend to the keys in the same proportions, the loss with `scaling="mean"` is log R.
 
     Args:
-      received: Attention that each key receives, summed over the queries, shape (B, L, N, S). A
-        head whose entries are all 0 is treated as orthogonal to all other heads.
+      received: Attention weights of each key, summed over the queries, shape (B, L, N, S). A head
+        whose entries are all 0 is treated as orthogonal to all other heads.
       lengths: Number of valid keys of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
-      scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages the losses of all
-        heads.
-      temperature: Divisor τ of the similarities. May be traced.
+      scaling: "sum" adds the losses of all heads, as in eq. 11. "mean" averages them.
+      temperature: Divisor τ of the similarities between heads. May be traced.
 
     Returns:
-      Loss of each example, 0 for an example of length 0.
+      Loss of each example. It is 0 for an example of length 0.
     """
     lengths = _check_arguments(received, lengths, scaling)
     if not isinstance(temperature, jax.core.Tracer) and not temperature > 0:
@@ -83,14 +82,14 @@ def pattern_decorrelation(
     The loss is small if different keys receive their attention from different heads.
 
     Args:
-      received: Attention that each key receives, summed over the queries, shape (B, L, N, S).
+      received: Attention weights of each key, summed over the queries, shape (B, L, N, S).
       lengths: Number of valid keys of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
       scaling: "sum" adds the losses of all pairs of keys, as in eq. 12. "mean" divides this sum by
         the number of valid keys.
 
     Returns:
-      Loss of each example, 0 for an example of length 0.
+      Loss of each example. It is 0 for an example of length 0.
     """
     lengths = _check_arguments(received, lengths, scaling)
     gram = _gram_matrix(received, lengths, layers)
@@ -103,10 +102,15 @@ def pattern_decorrelation(
 def _gram_matrix(
     received: Float[Array, "B L N S"], lengths: Int[Array, " B"], layers: Sequence[int] | None
 ) -> Float[Array, "B R R"]:
-    """Return the cosine similarities of all pairs of the R heads of the selected layers.
+    """Return the cosine similarity of the received attention of every pair of heads.
 
-    The similarity of two heads compares their received attention: the vector of the attention that
-    each key receives, summed over queries.
+    The R heads are the heads of all selected layers. The received attention of a head is a vector
+    with one entry for each key: the attention weights of the key, summed over the queries.
+
+    Args:
+      received: Received attention of each head.
+      lengths: Number of valid keys of each example. The rest is padding, which is ignored.
+      layers: Indices of layers. None selects all.
     """
     received = gather_heads(select_layers(received, layers))
     batch, layer_count, heads, keys = received.shape
@@ -119,7 +123,7 @@ def _gram_matrix(
 
 
 def _check_arguments(received: Array, lengths: Array, scaling: str) -> Int[Array, " B"]:
-    """Raise a ValueError if the shapes do not match or if `scaling` is unknown.
+    """Raise a ValueError if the shapes do not match, or if `scaling` is not "mean" or "sum".
 
     Returns:
       The lengths as int32 numbers, at most the number of keys.

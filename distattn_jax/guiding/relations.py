@@ -1,10 +1,10 @@
-"""Attention targets from relations of words: syntax, co-occurrence or similarity of meaning.
+"""Attention targets from relations between words: syntax, co-occurrence or similar meaning.
 
 Wang et al. (2022) give no equations for these targets and refer to Qi et al. (2020) and Xia et al.
-(2021). This file defines the target weight P_ij of query i and key j as follows. A token may be a
-part of a word ("piece"). PMI is pointwise mutual information.
+(2021). This file defines the target weight P_ij of query i and key j as follows. A word may consist
+of several tokens. PMI is pointwise mutual information.
 
-    dependency       P_ij = 1/p   if j is one of the p pieces of the syntactic head of i's word
+    dependency       P_ij = 1/p   if j is one of the p tokens of the syntactic head of i's word
     pmi              P_ij ∝ max(0, PMI(token_i, token_j))     if j is not i
     word_similarity  P_ij ∝ max(0, cos(vector_i, vector_j))   if i and j are in different words
 
@@ -24,12 +24,12 @@ from distattn_jax.guiding.target import Target, make_target
 
 
 class PmiTable(NamedTuple):
-    """Pointwise mutual information (PMI) of the K most frequent tokens.
+    """Pointwise mutual information (PMI) of pairs of the K most frequent tokens.
 
     Attributes:
-      row_of_token: For each token id, the index of its row in `values`, which is also the index of
-        its column. -1 marks a token that has no row.
-      values: PMI of each pair of tokens, log(p(a, b) / (p(a) p(b))).
+      row_of_token: For each of the V token ids, its row in `values`, which is also its column. -1
+        means that the token is not in the table.
+      values: PMI of each pair of tokens a and b, log(p(a, b) / (p(a) p(b))).
     """
 
     row_of_token: Int[Array, " V"]
@@ -44,10 +44,10 @@ def dependency(
     If the head consists of several tokens, they share the attention equally.
 
     Args:
-      words: Index of the word that contains each token. The first word has index 1. Index 0 means
-        that the token belongs to no word.
-      heads: Index of the syntactic head of the word that contains each token. Index 0 means that
-        the word has no head.
+      words: Word number of each token. The first word of a text has number 1. 0 means that the
+        token belongs to no word.
+      heads: Word number of the syntactic head of each token's word. 0 means that the word has no
+        head.
       lengths: Number of valid tokens of each text. The rest is padding.
     """
     sizes: dict[str, int] = {}
@@ -60,11 +60,12 @@ def dependency(
 def pmi(tokens: Int[Array, "B T"], lengths: Int[Array, " B"], table: PmiTable) -> Target:
     """Return the attention target in which each token attends to other tokens, weighted by PMI.
 
+    Negative PMI counts as 0.
+
     Args:
       tokens: Token ids.
       lengths: Number of valid tokens of each text. The rest is padding.
-      table: Pointwise mutual information (PMI) of pairs of tokens. Negative values are treated as
-        0.
+      table: Pointwise mutual information (PMI) of pairs of tokens.
     """
     check_shape("tokens", tokens, "B T", {})
     rows = look_up(table.row_of_token, tokens)
@@ -80,15 +81,15 @@ def word_similarity(
 ) -> Target:
     """Return the attention target in which each token attends to words of similar meaning.
 
-    The target weights are proportional to the cosine of two word vectors. A negative cosine is
-    treated as 0. Adjacent tokens with the same vector are treated as one word. A token does not
+    The target weight of two words is proportional to the cosine of their word vectors. A negative
+    cosine counts as 0. Adjacent tokens with the same vector count as one word. A token does not
     attend to its own word, but may attend to another occurrence of this word in the text.
 
     Args:
-      vectors: For each token, the row of `table` with the vector of its word. Row 0 means that the
+      vectors: For each token, the row in `table` of the vector of its word. Row 0 means that the
         word has no vector.
       lengths: Number of valid tokens of each text. The rest is padding.
-      table: Word vectors of any norm. The similarity to a vector of zeros is 0.
+      table: Word vectors of any norm, one per row. The cosine with a vector of zeros counts as 0.
     """
     check_shape("vectors", vectors, "B T", {})
     embedded = look_up(table, vectors)

@@ -1,14 +1,15 @@
-"""Squared error between attention weights and a target (after Deshpande and Narasimhan 2020).
+"""Squared error between attention weights and target weights (Deshpande and Narasimhan 2020).
 
     loss = 1/(layers · heads · queries) Σ_layer Σ_head Σ_i Σ_j (A_ij - P_ij)²
 
-The sums run over the selected layers and heads, over the queries i that have a target, and over the
-valid keys j. The loss lies between 0 and 2 for any model and length. Queries without a target are
-excluded: an error against a row of zeros would push their attention towards the uniform
-distribution.
+A_ij are the attention weights of a head, and P_ij are the target weights, which are the same for
+all layers and heads. The sums run over the selected layers and heads, over the queries i that have
+a target, and over the valid keys j. The loss lies between 0 and 2 for any model and length. Queries
+without a target are excluded, because a target of zeros would push their attention towards the
+uniform distribution.
 
-Cost: the attention weights (B, L, N, T, S) must be stored. The losses of `guiding.received` store
-only the attention that each key receives.
+Cost: the attention weights must be stored, shape (B, L, N, T, S). The losses of `guiding.received`
+store only the sums over the queries, shape (B, L, N, S).
 """
 
 from collections.abc import Sequence
@@ -28,12 +29,12 @@ from distattn_jax.guiding.arguments import (
 
 
 class Target(NamedTuple):
-    """Attention weights that a model is trained to reproduce.
+    """Target of attention: weights that selected heads of a model are trained to reproduce.
 
     Attributes:
       rows: True for the queries that have a target.
-      weights: Target distribution of each query (T) over the keys (S). The weights of a query sum
-        to 1, or are all 0 if the query has no target.
+      weights: Target weights of the T queries over the S keys. The weights of a query sum to 1, or
+        are all 0 if the query has no target.
     """
 
     rows: Bool[Array, "B T"]
@@ -41,7 +42,7 @@ class Target(NamedTuple):
 
 
 def make_target(scores: Float[Array, "B T S"], lengths: Int[Array, " B"]) -> Target:
-    """Normalize nonnegative scores to a target distribution for each query.
+    """Divide the scores of each query by their sum, to make target weights that sum to 1.
 
     Args:
       scores: Score of each pair of query and key, at least 0. A query whose scores are all 0 has no
@@ -67,20 +68,20 @@ def pattern_loss(
     layers: Sequence[int] | None = None,
     heads: Sequence[int] | None = None,
 ) -> Float[Array, " B"]:
-    """Return the mean squared error between attention weights and their targets.
+    """Return the squared error between attention weights and target weights.
 
-    Squared errors are summed over keys and averaged over layers, heads and queries.
+    The squared errors are summed over keys, and averaged over layers, heads and queries.
 
     Args:
       weights: Attention weights, shape (B, L, N, T, S).
-      target: Target weights. Queries without a target do not contribute.
+      target: Target weights, the same for all heads. Queries without a target do not contribute.
       lengths: Number of valid positions of each example. The rest is padding.
       layers: Indices of the layers that contribute. None selects all.
       heads: Indices of the heads that contribute in each layer. None selects the first half of the
         heads, rounded up.
 
     Returns:
-      Loss of each example, 0 for an example in which no query has a target.
+      Loss of each example. It is 0 for an example in which no query has a target.
     """
     sizes: dict[str, int] = {}
     check_shape("weights", weights, "B L N T S", sizes)

@@ -1,4 +1,4 @@
-"""Encoders with any attention variant, and task models that contain such an encoder."""
+"""Text encoders with any attention variant, and models for tasks: classifier, translator, ..."""
 
 from distattn_jax.models.beam_search import Hypotheses, beam_search
 from distattn_jax.models.document import (

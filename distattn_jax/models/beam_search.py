@@ -1,5 +1,8 @@
 """Beam search as a single program on the device.
 
+A hypothesis is a sequence of tokens that may become the result. It is finished when it has an end
+token or the largest allowed length.
+
 The search calls a function `next_logits(tokens, state)`. The arguments are the last token of every
 hypothesis and the state of the decoder, such as its cached keys and values. The function returns
 the logits of the next token and the new state. The first axis of `tokens` and of every array in the
@@ -11,9 +14,9 @@ included, is
 
     log P(tokens) / ((5 + n) / 6) ^ length_penalty                  (Wu et al. 2016, eq. 14)
 
-An example is complete when no unfinished hypothesis can exceed the score of the worst of the
-`beam_size` finished hypotheses. The search ends when all examples are complete. Steps after an
-example is complete do not change its result. The result of an example hence does not depend on the
+An example is complete when none of its unfinished hypotheses can get a better score than the worst
+of its `beam_size` finished hypotheses. The search ends when all examples are complete. Later steps
+do not change the result of a complete example, so the result of an example does not depend on the
 other examples of the batch.
 """
 
@@ -30,12 +33,12 @@ NextLogits = Callable[[Int[Array, " rows"], Any], tuple[Float[Array, "rows V"], 
 
 
 class Hypotheses(NamedTuple):
-    """Sequences that a search has found, the best first.
+    """The K sequences that a search has found for each of B examples, the best first.
 
     Attributes:
-      tokens: Token ids, with `pad` after the last token. An end token is included.
-      lengths: Number of tokens, the end token included.
-      scores: Logarithm of the probability, divided by the length penalty.
+      tokens: Token ids, including an end token if there is one. The rest is padding.
+      lengths: Number of tokens, including an end token if there is one.
+      scores: Logarithm of the probability of each sequence, divided by its length penalty.
     """
 
     tokens: Int[Array, "B K L"]
@@ -44,15 +47,17 @@ class Hypotheses(NamedTuple):
 
 
 class _Beams(NamedTuple):
-    """State of the search after `step` steps.
+    """Unfinished and finished hypotheses after a number of steps of the search.
+
+    The arrays always have room for K unfinished and K finished hypotheses of each example. If there
+    are fewer, the log-probabilities or scores of the unused entries are -inf.
 
     Attributes:
       step: Number of steps, which is the number of tokens of every unfinished hypothesis.
       tokens: Tokens of the unfinished hypotheses.
-      log_probabilities: Logarithm of the probability of the unfinished hypotheses. It is -inf for
-        hypotheses that do not exist.
-      finished: Best finished hypotheses. The score is -inf for hypotheses that do not exist.
-      state: State of the decoder, one row for each unfinished hypothesis.
+      log_probabilities: Logarithm of the probability of each unfinished hypothesis.
+      finished: Best finished hypotheses.
+      state: State of the decoder, with one row for each unfinished hypothesis.
     """
 
     step: Int[Array, ""]
@@ -74,28 +79,29 @@ def beam_search(
     pad: int,
     length_penalty: float | Float[Array, ""] = LENGTH_PENALTY,
 ) -> Hypotheses:
-    """Find the sequences of every example that have the best scores.
+    """Find the K token sequences with the best scores for every example.
 
     Args:
-      next_logits: Function that returns the logits of the next token and the new state of the
-        decoder, for B * beam_size rows.
-      state: State of the decoder before the first token, with B rows.
-      first_tokens: Input of the first step: the token before the first new token of each example.
-      beam_size: Number of hypotheses K.
+      next_logits: Function of (last tokens, state of the decoder) that returns the logits of the
+        next token and the new state, for B * beam_size rows.
+      state: State of the decoder before the first token: a pytree of arrays with B rows.
+      first_tokens: Token before the first new token of each example, such as a start token. It is
+        not part of the result.
+      beam_size: Number K of hypotheses of each example.
       max_lengths: Largest number of tokens of each example. A hypothesis of this length is finished
         even without an end token.
       longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis size.
       end: Id of the token that ends a sequence.
       pad: Id of the padding token.
-      length_penalty: Exponent of the length penalty, at least 0. 0 compares probabilities. Larger
-        numbers prefer longer sequences.
+      length_penalty: Exponent of the length penalty, at least 0. With 0, the score is the
+        logarithm of the probability. Larger exponents prefer longer sequences.
     """
     batch = first_tokens.shape[0]
     beams = _start_beams(state, (batch, beam_size), longest=longest, pad=pad)
     penalty = functools.partial(length_penalty_of, exponent=length_penalty)
 
     def is_complete(beams: _Beams) -> Bool[Array, " B"]:
-        """Return True for the examples that no unfinished hypothesis can improve."""
+        """Return True for the examples whose result can no longer change."""
         longest_penalty = penalty(jnp.maximum(max_lengths, beams.step))
         reachable = beams.log_probabilities.max(axis=1) / longest_penalty
         return beams.finished.scores.min(axis=1) >= reachable
@@ -104,7 +110,7 @@ def beam_search(
         return (beams.step < longest) & ~is_complete(beams).all()
 
     def extend(beams: _Beams) -> _Beams:
-        """Extend every unfinished hypothesis by one token."""
+        """Do one step: extend every unfinished hypothesis by one token, and keep the best."""
         last = _last_tokens(beams, first_tokens)
         logits, state = next_logits(last.reshape(-1), beams.state)
         length = beams.step + 1
@@ -131,14 +137,18 @@ def beam_search(
 
 
 def length_penalty_of(length: Any, exponent: float | Float[Array, ""]) -> Any:
-    """Return the divisor of the log-probability of a hypothesis with `length` tokens."""
+    """Return ((5 + length) / 6) ^ exponent, the divisor of the log-probability of a sequence."""
     return ((5 + length) / 6) ** exponent
 
 
 def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) -> _Beams:
-    """Return the state of the search before the first step.
+    """Return the hypotheses before the first step: one empty sequence for each example.
 
-    `shape` is (B, K): the number of examples, and the number of hypotheses of each example.
+    Args:
+      state: State of the decoder, with B rows.
+      shape: Number of examples, and number of hypotheses of each example: (B, K).
+      longest: Largest number of tokens of a hypothesis.
+      pad: Id of the padding token.
     """
     nothing = Hypotheses(
         tokens=jnp.full((*shape, longest), pad, jnp.int32),
@@ -159,7 +169,7 @@ def _start_beams(state: Any, shape: tuple[int, int], *, longest: int, pad: int) 
 def _last_tokens(beams: _Beams, first_tokens: Int[Array, " B"]) -> Int[Array, "B K"]:
     """Return the last token of every unfinished hypothesis.
 
-    Before the first step, this is the token of the example in `first_tokens`.
+    Before the first step, return `first_tokens` instead, repeated K times.
     """
     previous = jnp.maximum(beams.step - 1, 0)
     return jnp.where(
@@ -172,13 +182,18 @@ def _last_tokens(beams: _Beams, first_tokens: Int[Array, " B"]) -> Int[Array, "B
 def _best_extensions(
     log_probabilities: Float[Array, "B K"], logits: Float[Array, "rows V"]
 ) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
-    """Return the 2K most probable extensions of the hypotheses of each example.
+    """Return the 2K most probable extensions of the K unfinished hypotheses of each example.
 
-    At most K extensions end with the end token, so that at least K remain unfinished.
+    An extension is a hypothesis with one more token. At most K extensions have the end token as
+    their new token, so that at least K remain unfinished.
+
+    Args:
+      log_probabilities: Logarithm of the probability of each hypothesis.
+      logits: Logits of the next token of each hypothesis, B * K rows.
 
     Returns:
-      The log-probability, the index of the extended hypothesis and the new token of every
-      extension, the most probable first.
+      Three arrays, the most probable extension first: the log-probability of each extension, the
+      index of the hypothesis that it extends, and its new token.
     """
     batch, beam_size = log_probabilities.shape
     vocabulary = logits.shape[-1]
@@ -189,7 +204,7 @@ def _best_extensions(
 
 
 def _merge(first: Hypotheses, second: Hypotheses) -> Hypotheses:
-    """Return the best hypotheses of two sets, as many as `first` contains."""
+    """Return the best hypotheses of both arguments, as many as `first` contains."""
     scores, chosen = jax.lax.top_k(
         jnp.concatenate([first.scores, second.scores], axis=1), first.scores.shape[1]
     )

@@ -16,7 +16,7 @@ from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class DocumentEncoder(nnx.Module):
-    """Encode a document as a vector, with an encoder over words and an encoder over sentences.
+    """Encode a document as one vector, with an encoder over words and an encoder over sentences.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -37,10 +37,10 @@ class DocumentEncoder(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> Float[Array, "B D"]:
-        """Return the document vectors in float32.
+        """Return one vector for each document, in float32.
 
         Args:
-          tokens: Token ids of S sentences with T words each.
+          tokens: Token ids of the S sentences of each document, with T words each.
           words: Number of valid words of each sentence. The rest is padding.
           sentences: Number of valid sentences of each document. The rest is padding.
           dropout_rate: Dropout rate of the whole model. May be traced.
@@ -56,7 +56,7 @@ class DocumentEncoder(nnx.Module):
 
 
 class DocumentClassifier(nnx.Module):
-    """Classify documents.
+    """Classifier of documents: a `DocumentEncoder` and a dense layer.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -75,10 +75,10 @@ class DocumentClassifier(nnx.Module):
     def __call__(
         self, *document: Array, dropout_rate: Rate = 0.0, rngs: Rngs | None = None
     ) -> ClassifierOutput:
-        """Return the logits in float32.
+        """Return the logits of the classes for each document, in float32.
 
         Args:
-          *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
+          *document: Arguments `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -98,7 +98,7 @@ class RegressionOutput(NamedTuple):
 
 
 class DocumentRegressor(nnx.Module):
-    """Predict a number for each document, such as the rating of a review.
+    """Model that predicts a number for each document, such as the rating of a review.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -114,10 +114,10 @@ class DocumentRegressor(nnx.Module):
     def __call__(
         self, *document: Array, dropout_rate: Rate = 0.0, rngs: Rngs | None = None
     ) -> RegressionOutput:
-        """Return the predictions in float32.
+        """Return the predicted number for each document, in float32.
 
         Args:
-          *document: `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
+          *document: Arguments `tokens`, `words` and `sentences` of `DocumentEncoder.__call__`.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """

@@ -25,10 +25,11 @@ class LanguageModelOutput(NamedTuple):
     """Output of a language model. Fields that were not requested are None.
 
     Attributes:
-      logits: For each token, the unnormalized log-probabilities of the token after it.
-      weights: Attention weights of each layer and head.
-      cross_weights: Attention weights over the E positions of the encoder.
-      caches: Cache of each layer, with the keys and values of this call appended.
+      logits: Logits of the next token, after each of the T tokens.
+      weights: Self-attention weights, for each layer and head.
+      cross_weights: Cross-attention weights over the E positions of the encoder, for each layer and
+        head.
+      caches: New cache of each layer, with the keys and values of this call appended.
     """
 
     logits: Float[Array, "B T V"]
@@ -38,13 +39,16 @@ class LanguageModelOutput(NamedTuple):
 
 
 class TokenEmbedding(nnx.Module):
-    """Token embeddings, scaled by √D. The same table computes the logits.
+    """Table of token embeddings, for the inputs and for the logits of a language model.
+
+    The inputs are the embeddings multiplied by √D.
 
     Args:
       vocabulary: Size V of the vocabulary.
       features: Width D of the embeddings.
-      position_scale: Factor of the sinusoidal position encodings. None adds no encodings. A JAX
-        array is stored like a parameter, but never trained.
+      position_scale: Factor that multiplies the sinusoidal position encodings, which are added to
+        the inputs. None adds no encodings. A JAX array is stored like a parameter, but never
+        trained.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -77,11 +81,11 @@ class TokenEmbedding(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> Float[Array, "B T D"]:
-        """Return the embeddings of tokens.
+        """Return the scaled embeddings of tokens, plus position encodings if the model uses them.
 
         Args:
           tokens: Token ids.
-          first: Position of the first token of each example.
+          first: Position of the first token: one integer for all examples, or one for each example.
           dropout_rate: Dropout rate of the embeddings. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -94,7 +98,7 @@ class TokenEmbedding(nnx.Module):
         return dropout(x, dropout_rate, rngs)
 
     def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Return the products of every vector of x with all embeddings, in float32."""
+        """Return the dot products of every vector of x with all V embeddings, in float32."""
         table = self.embedding.embedding[...].astype(x.dtype)
         return jnp.einsum("btd,vd->btv", x, table, preferred_element_type=jnp.float32)
 
@@ -102,15 +106,15 @@ class TokenEmbedding(nnx.Module):
 class LanguageModel(nnx.Module):
     """Causal Transformer language model with any attention method.
 
-    The output layer shares the table of the token embeddings.
+    The output layer uses the same table as the token embeddings.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding, id 2 ends a text.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
-      cross_attention: Let every layer also attend to the output of an encoder.
-      norm: Place of the layer norms, "after" or "before", see `TransformerLayer`.
-      implementation: Implementation of the attention. None selects the fastest.
+      cross_attention: If True, every layer also attends to the output of an encoder.
+      norm: Place of the layer norms, "after" or "before": see `TransformerLayer`.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -156,15 +160,15 @@ class LanguageModel(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> LanguageModelOutput:
-        """Return the logits of the next token after each token.
+        """Return the logits of the next token, after each of the T tokens.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          caches: Keys and values of earlier tokens, see `Decoder`.
-          cross_key_values: Keys and values of an encoder, see `Decoder`.
-          cross_lengths: Number of valid positions of the encoder.
-          weights: Also return the attention weights.
+          caches: Cache of each layer, with the keys and values of earlier tokens: see `Decoder`.
+          cross_key_values: Keys and values of the cross-attention of each layer: see `Decoder`.
+          cross_lengths: Number of valid positions of the encoder, for each example.
+          weights: If True, also return the attention weights.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -186,12 +190,12 @@ class LanguageModel(nnx.Module):
     def next_logits(
         self, tokens: Int[Array, " B"], caches: Sequence[KeyValueCache], **cross: Any
     ) -> tuple[Float[Array, "B V"], tuple[KeyValueCache, ...]]:
-        """Append one token to each text. Return the logits of the token after it, and new caches.
+        """Append one token to each text. Return the logits of the next token, and the new caches.
 
         Args:
           tokens: Token to append to each text.
-          caches: Keys and values of earlier tokens.
-          **cross: `cross_key_values` and `cross_lengths` of `__call__`.
+          caches: Cache of each layer, with the keys and values of earlier tokens.
+          **cross: Arguments `cross_key_values` and `cross_lengths` of `__call__`.
         """
         output = self(tokens[:, None], caches=caches, **cross)
         assert output.caches is not None
@@ -205,13 +209,17 @@ class LanguageModel(nnx.Module):
         new_tokens: int,
         **cross: Any,
     ) -> tuple[Int[Array, " B"], tuple[KeyValueCache, ...]]:
-        """Return the last token of each prompt, and caches with all tokens before the last token.
+        """Compute the keys and values of the prompts, to continue the prompts with `next_logits`.
 
         Args:
           prompts: Token ids. Prompts of different lengths are padded at the end.
           lengths: Number of tokens of each prompt, at least 1.
-          new_tokens: Number of tokens that will be appended to the prompts.
-          **cross: `cross_key_values` and `cross_lengths` of `__call__`.
+          new_tokens: Largest number of tokens that will be appended to a prompt.
+          **cross: Arguments `cross_key_values` and `cross_lengths` of `__call__`.
+
+        Returns:
+          The last token of each prompt, and caches of all earlier tokens. They are the arguments of
+          the first call of `next_logits`.
         """
         batch, longest = prompts.shape
         caches = self.decoder.init_caches(batch, longest + new_tokens)
@@ -232,7 +240,7 @@ class LanguageModel(nnx.Module):
         temperature: float | Float[Array, ""] = 1.0,
         top_p: float | Float[Array, ""] = 1.0,
     ) -> Samples:
-        """Continue prompts by sampling.
+        """Continue each prompt by sampling one token at a time.
 
         Inside of `nnx.jit`, the whole loop is one program on the device.
 
@@ -240,10 +248,13 @@ class LanguageModel(nnx.Module):
           prompts: Token ids. Prompts of different lengths are padded at the end.
           lengths: Number of tokens of each prompt, at least 1.
           new_tokens: Largest number of tokens to append. A text ends earlier at the end token.
-          key: Random key. None takes the most probable token every time.
+          key: PRNG key. None takes the most probable token every time.
           temperature: Divisor of the logits, above 0.
           top_p: Sample from the smallest set of most probable tokens whose total probability is at
             least `top_p`.
+
+        Returns:
+          The new tokens, without the prompts.
         """
         last, caches = self.read_prompts(prompts, lengths, new_tokens=new_tokens)
         return sample(

@@ -1,10 +1,9 @@
-"""Dict `METHODS` of the attention methods that experiments compare in otherwise equal models.
+"""Attention methods that experiments compare in otherwise equal models, in the dict `METHODS`.
 
-Position encodings are added to the embeddings for the methods `vanilla` and
-`relative_and_absolute`. The method `switched_positions` adds position encodings if
-`Sizes.sinusoids` is 1. The method `no_positions` has no position information and is the baseline of
-a comparison. All other methods use attention variants whose scores or values depend on relative
-positions.
+A method is an attention variant with its options. The methods `vanilla` and `relative_and_absolute`
+add sinusoidal position encodings to the embeddings. The method `switched_positions` adds them if
+`Sizes.sinusoids` is 1. The method `no_positions` has no information about positions and serves as a
+baseline. All other methods use attention variants that depend on relative positions.
 """
 
 import dataclasses
@@ -45,31 +44,32 @@ SAME_AS_KEYS = -2  # as `value_distance`, means `key_distance`
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Sizes and initial values of a model. The defaults are those of Wu et al. 2021.
+    """Sizes and initial values of a model. The default sizes are those of Wu et al. 2021.
 
     Attributes:
       heads: Number of attention heads N.
       head_features: Width H of each head.
-      features: Width D of the encoder.
+      features: Width D of the encoder or decoder.
       layers: Number of layers L.
       hidden_features: Width inside the feed-forward networks. None means 4 D.
       embedding_features: Width of the token embeddings.
-      inner_dropout: Apply dropout also to attention weights and to the hidden units of the
-        feed-forward networks. If False, dropout is applied only to embeddings and before residual
-        sums.
+      inner_dropout: If True, dropout is also applied to attention weights and to the hidden units
+        of the feed-forward networks. If False, dropout is applied only to embeddings, and to the
+        outputs of attention and feed-forward networks.
       pooling_features: Width of the tanh layer of additive pooling.
-      max_distance: Largest distance with its own vector in the methods `relative_*`.
-      shared_tables: Share the position vectors of the methods `relative_*` between all heads of a
-        layer.
-      key_distance: Distance at which the method `switched_positions` clips relative positions for
-        the keys. -1 removes the position vectors of the keys. May be traced.
+      max_distance: Distance at which the methods `relative_*` and `switched_positions` clip
+        relative positions. Each relative position up to this distance has its own vector.
+      shared_tables: If True, all heads of a layer share the position vectors of these methods.
+      key_distance: Distance, at most `max_distance`, at which the method `switched_positions` clips
+        relative positions for the keys. -1 sets the position vectors of the keys to 0. May be
+        traced.
       value_distance: Like `key_distance`, but for the values. -2 means `key_distance`.
       sinusoids: 1 if the method `switched_positions` adds sinusoidal position encodings, 0 if it
         does not. May be traced.
-      initial_weight: Initial mean of |w|, where w is the distance weight of a head in the method
-        `distance_aware`. Half of the heads have a negative initial w. May be traced.
-      initial_shape: Initial v, the shape of the sigmoid of a head in the method `distance_aware`.
-        May be traced.
+      initial_weight: Mean of |w| at the start of training, where w is the distance weight of a head
+        in the methods `distance_aware*`. Half of the heads start with a negative w. May be traced.
+      initial_shape: Initial value of the parameter v of `attention.learnable_sigmoid`, in the
+        methods `distance_aware*` that use this mapping. May be traced.
     """
 
     heads: int = 16
@@ -90,10 +90,10 @@ class Sizes:
 
 
 def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
-    """Make a distance-aware attention module.
+    """Make a distance-aware attention module. `options` are arguments of `DistanceAware`.
 
-    If `mapping` is not in `options`, the initial value of v (the shape of the sigmoid) is
-    `sizes.initial_shape`. Otherwise the mapping defines the initial values of its own parameters.
+    With the default mapping, `learnable_sigmoid`, the initial value of its parameter v is
+    `sizes.initial_shape`. Other mappings have their own initial values.
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
@@ -103,7 +103,7 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
 
 
 def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> RelativePosition:
-    """Make a relative position attention module (Shaw et al. 2018)."""
+    """Make a relative position attention module. `options` are arguments of `RelativePosition`."""
     return RelativePosition(
         sizes.heads,
         sizes.head_features,
@@ -115,7 +115,7 @@ def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Relat
 
 
 def _switched_positions(sizes: Sizes, *, rngs: nnx.Rngs) -> RelativePosition:
-    """Make a relative position attention module that clips at the distances in `sizes`."""
+    """Make a relative position attention module with the clipping distances in `sizes`."""
     same = jnp.equal(sizes.value_distance, SAME_AS_KEYS)
     value_distance = jnp.where(same, sizes.key_distance, sizes.value_distance)
     distances = {"key_distance": sizes.key_distance, "value_distance": value_distance}
@@ -139,18 +139,18 @@ def _distance_bias(sizes: Sizes, *, function: BiasFunction, rngs: nnx.Rngs) -> D
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """Method to compare: an attention variant, and the layer options that its paper uses.
+    """Attention method: an attention variant, and the options that its paper uses with it.
 
     Attributes:
-      title: Name in tables and figures.
+      title: Name of the method in tables and figures.
       variant: Function that makes the attention module of one layer. It is called as
         `variant(sizes, rngs=rngs)`. None means dot-product attention.
       positions: True if sinusoidal position encodings are added to the embeddings.
-      has_switches: True if `key_distance`, `value_distance` and `sinusoids` of `Sizes` decide which
-        position information a model uses. One compiled program can then train models with different
-        position information side by side.
-      layer_arguments: Arguments of `TransformerLayer`.
-      has_distance_weights: True if each head has a distance weight w.
+      has_switches: True if `key_distance`, `value_distance` and `sinusoids` of `Sizes` determine
+        the position information that a model uses. These numbers may be traced, so that one
+        compiled program can train models with different position information.
+      layer_arguments: Additional arguments of `TransformerLayer`.
+      has_distance_weights: True if the attention of each head has a distance weight w.
     """
 
     title: str
@@ -161,13 +161,13 @@ class Method:
     has_distance_weights: bool = False
 
     def position_scale(self, sizes: Sizes) -> Number | None:
-        """Return the factor of the sinusoidal position encodings, or None if none are added."""
+        """Return the factor of the sinusoidal position encodings, or None to add no encodings."""
         if self.has_switches:
             return jnp.asarray(sizes.sinusoids, jnp.float32)
         return 1.0 if self.positions else None
 
     def stack_arguments(self, sizes: Sizes) -> dict[str, Any]:
-        """Return the arguments of `Encoder` or `Decoder` for a model of the given sizes."""
+        """Return the arguments of `Encoder` or `Decoder` for this method and the given sizes."""
         return {
             "num_layers": sizes.layers,
             "features": sizes.features,
@@ -182,13 +182,13 @@ class Method:
 
 
 def _distance_aware_method(title: str, **options: Any) -> Method:
-    """Return the method that uses distance-aware attention with the given options."""
+    """Return a method with distance-aware attention. `options` are those of `DistanceAware`."""
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", variant, has_distance_weights=True)
 
 
 def _distance_bias_method(title: str, function: BiasFunction) -> Method:
-    """Return the method that adds a function of the relative position to the scores."""
+    """Return a method that adds a function of the relative position to the scores."""
     return Method(title, functools.partial(_distance_bias, function=function))
 
 
@@ -233,7 +233,7 @@ METHODS = {
 
 
 def get_method(name: str) -> Method:
-    """Return the method with this name. Raise a ValueError for an unknown name."""
+    """Return the method with this name in `METHODS`. Raise a ValueError for an unknown name."""
     if name not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {name!r}.")
     return METHODS[name]

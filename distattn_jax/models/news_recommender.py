@@ -1,7 +1,7 @@
 """News recommender that scores candidate titles for a user (NRMS, Wu et al. 2019).
 
 title vector = encoder and pooling over the words of a title
-user vector  = encoder and pooling over the vectors of the clicked titles
+user vector  = encoder and pooling over the title vectors of the clicked titles
 score        = user vector · title vector of the candidate
 """
 
@@ -19,14 +19,14 @@ class RankingOutput(NamedTuple):
     """Output of a ranking model.
 
     Attributes:
-      scores: Score of each candidate. A higher score ranks the candidate higher.
+      scores: Score of each of the C candidates. Candidates with higher scores rank higher.
     """
 
     scores: Float[Array, "B C"]
 
 
 class NewsRecommender(nnx.Module):
-    """Score candidate titles for a user from the titles that the user clicked before.
+    """Model that scores candidate titles for a user, given the titles that the user has clicked.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -49,12 +49,12 @@ class NewsRecommender(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> RankingOutput:
-        """Return the scores in float32. For a user without clicks all scores are 0.
+        """Return the score of each candidate in float32. Scores are 0 for a user without clicks.
 
         Args:
-          history: Token ids of the K titles that a user clicked before.
+          history: Token ids of the K titles that each user has clicked.
           history_words: Number of valid words of each clicked title. The rest is padding.
-          clicks: Number of valid titles of each history. The rest is padding.
+          clicks: Number of valid titles in the history of each user. The rest is padding.
           candidates: Token ids of the C titles to score.
           candidate_words: Number of valid words of each candidate. The rest is padding.
           dropout_rate: Dropout rate of the whole model. May be traced.

@@ -1,6 +1,6 @@
 """Classifier of texts or pairs of texts, based on a pre-trained encoder (Wang et al. 2022).
 
-logits = W ReLU(h_CLS)                                                                      eq. 7
+logits = W ReLU(h_CLS), where h_CLS is the output of the encoder at the first token          eq. 7
 """
 
 from typing import Any
@@ -18,10 +18,10 @@ from distattn_jax.modules.dropout import Rate, Rngs
 
 
 class PretrainedClassifier(nnx.Module):
-    """Classify texts by the output of a pre-trained encoder at the first token.
+    """Classifier that uses the output of a pre-trained encoder at the first token.
 
-    The pooler of the encoder is not used. `dataclasses.replace(config, pooler=False)` removes the
-    pooler.
+    The pooler of the encoder is not used. Remove it with `dataclasses.replace(config,
+    pooler=False)`.
 
     Args:
       config: Configuration of the encoder.
@@ -47,7 +47,7 @@ class PretrainedClassifier(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> ClassifierOutput:
-        """Return the logits in float32.
+        """Return the logits of the classes for each text, in float32.
 
         Args:
           tokens: Token ids.
@@ -55,8 +55,9 @@ class PretrainedClassifier(nnx.Module):
           types: Token types. None means type 0 for all tokens.
           dropout_rate: Replaces every dropout rate of the configuration. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         encoded = self.encoder(
             tokens,

@@ -1,4 +1,4 @@
-"""Sampling of tokens one after the other, as a single program on the device."""
+"""Sampling of sequences, one token at a time, as a single program on the device."""
 
 from typing import Any, NamedTuple
 
@@ -10,12 +10,13 @@ from distattn_jax.models.beam_search import NextLogits
 
 
 class Samples(NamedTuple):
-    """Sampled sequences.
+    """Sampled sequences, one for each of B examples.
 
     Attributes:
-      tokens: Token ids, with `pad` after the last token. An end token is included.
-      lengths: Number of tokens, the end token included.
-      log_probabilities: Logarithm of the probability that the model assigns to the tokens.
+      tokens: Token ids, including an end token if there is one. The rest is padding.
+      lengths: Number of tokens, including an end token if there is one.
+      log_probabilities: Logarithm of the probability of each sequence under the model, before
+        temperature and `top_p`.
     """
 
     tokens: Int[Array, "B L"]
@@ -39,15 +40,16 @@ def sample(
     """Sample one sequence for every example. The loop stops when all sequences have ended.
 
     Args:
-      next_logits: Function that returns the logits of the next token and the new state of the
-        decoder, for B rows (see `beam_search`).
-      state: State of the decoder before the first token, with B rows.
-      first_tokens: Input of the first step: the token before the first new token of each example.
+      next_logits: Function of (last tokens, state of the decoder) that returns the logits of the
+        next token and the new state, for B rows.
+      state: State of the decoder before the first token: a pytree of arrays with B rows.
+      first_tokens: Token before the first new token of each example, such as a start token. It is
+        not part of the result.
       max_lengths: Largest number of tokens of each example.
       longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis size.
       end: Id of the token that ends a sequence. If negative, only `max_lengths` ends a sequence.
       pad: Id of the padding token.
-      key: Random key. None takes the most probable token every time (greedy search).
+      key: PRNG key. None takes the most probable token every time (greedy search).
       temperature: Divisor of the logits, above 0. May be traced.
       top_p: Sample from the smallest set of most probable tokens whose total probability is at
         least `top_p`. May be traced.
@@ -89,10 +91,10 @@ def sample(
 
 
 def keep_top_p(logits: Float[Array, "B V"], top_p: float | Float[Array, ""]) -> Float[Array, "B V"]:
-    """Set all logits to -inf, except the logits of the most probable tokens.
+    """Set the logits of improbable tokens to -inf, for nucleus sampling.
 
-    The smallest set of tokens with a total probability of at least `top_p` remains. At least one
-    token remains. Tokens that are as probable as the least probable token of the set also remain.
+    Keep the smallest set of most probable tokens whose total probability is at least `top_p`. Keep
+    at least one token. Also keep tokens that are as probable as the last token of the set.
     """
     ordered = jnp.sort(logits, axis=-1, descending=True)
     probabilities = jax.nn.softmax(ordered)

@@ -18,10 +18,10 @@ class TaggerOutput(NamedTuple):
     """Output of a tagger. Fields that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log probability of each tag, for each word.
+      logits: Logits of the tags, for each word.
       lengths: Number of words of each sentence. The rest is padding.
-      received: Attention that each key receives in each layer and head.
-      weights: Attention weights of each layer and head.
+      received: Attention weights of each key, summed over the queries, for each layer and head.
+      weights: Attention weights, for each layer and head.
     """
 
     logits: Float[Array, "B T C"]
@@ -31,7 +31,7 @@ class TaggerOutput(NamedTuple):
 
 
 class SpellingEncoder(nnx.Module):
-    """Encode the spelling of each word: a convolution of width 3 over its bytes, then a maximum.
+    """Encoder of the spelling of each word: convolution of width 3 over its bytes, max pooling.
 
     Args:
       features: Width of the output.
@@ -49,7 +49,7 @@ class SpellingEncoder(nnx.Module):
         """Return a vector for each word. A word without bytes has a vector of zeros.
 
         Args:
-          spelling: Byte values of each word plus 1, so that 0 is padding.
+          spelling: The K bytes of each word. 1 is added to each byte, so that 0 is padding.
           lengths: Number of bytes of each word. The rest is padding.
         """
         valid = jnp.arange(spelling.shape[2])[None, None, :, None] < lengths[..., None, None]
@@ -61,10 +61,10 @@ class SpellingEncoder(nnx.Module):
 
 
 class Tagger(nnx.Module):
-    """Predict a tag for each word of a sentence, with any attention method.
+    """Model that predicts a tag for each word of a sentence, with any attention method.
 
-    A dense layer combines word embeddings and spelling vectors. A Transformer encoder and a second
-    dense layer follow.
+    A dense layer combines the embedding and the spelling vector of each word. A Transformer encoder
+    follows, and then a dense layer that computes the logits of the tags.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -72,7 +72,7 @@ class Tagger(nnx.Module):
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
       spelling_features: Width of the spelling vector of a word. 0 ignores the spelling.
-      implementation: Implementation of the attention. None selects the fastest.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -100,10 +100,7 @@ class Tagger(nnx.Module):
         )
         self.project = nnx.Linear(width + spelling_features, sizes.features, dtype=dtype, rngs=rngs)
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes),
-            implementation=implementation,
-            dtype=dtype,
-            rngs=rngs,
+            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
         )
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 
@@ -119,18 +116,19 @@ class Tagger(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> TaggerOutput:
-        """Return the logits of the tags in float32.
+        """Return the logits of the tags for each word, in float32.
 
         Args:
           words: Token ids, one for each word.
           lengths: Number of words of each sentence. The rest is padding.
-          spelling: Byte values of each word plus 1, so that 0 is padding. Ignored if
-            `spelling_features` is 0.
+          spelling: The K bytes of each word. 1 is added to each byte, so that 0 is padding. Ignored
+            if `spelling_features` is 0.
           spelling_lengths: Number of bytes of each word.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         x = self.embedding(words)
         if self.spelling is not None:

@@ -6,8 +6,8 @@ encoder. The logits are
 
     max(0, [a, b, |a - b|, a ⊙ b] W₁ + c₁) W₂ + c₂
 
-with trained kernels W and biases c, where ⊙ is the elementwise product. The paper does not describe
-how it combines two sentences. Here they are encoded separately: if they were concatenated, the
+with trained matrices W and biases c, where ⊙ is the elementwise product. The paper does not say how
+it combines two sentences. Here they are encoded separately: if they were concatenated, the
 method `no_positions` could not distinguish the first sentence from the second.
 """
 
@@ -26,9 +26,9 @@ class ClassifierOutput(NamedTuple):
     """Output of a classifier. Fields that were not requested are None.
 
     Attributes:
-      logits: Unnormalized log probability of each class.
-      received: Attention that each key receives in each layer and head.
-      weights: Attention weights of each layer and head.
+      logits: Logits of the classes.
+      received: Attention weights of each key, summed over the queries, for each layer and head.
+      weights: Attention weights, for each layer and head.
     """
 
     logits: Float[Array, "B C"]
@@ -37,7 +37,7 @@ class ClassifierOutput(NamedTuple):
 
 
 class TextClassifier(nnx.Module):
-    """Classify texts.
+    """Classifier of texts: a `TextEncoder` and a dense layer.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -60,15 +60,16 @@ class TextClassifier(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> ClassifierOutput:
-        """Return the logits in float32.
+        """Return the logits of the classes for each text, in float32.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         encoded = self.text(
             tokens,
@@ -82,7 +83,7 @@ class TextClassifier(nnx.Module):
 
 
 class PairClassifier(nnx.Module):
-    """Classify pairs of sentences.
+    """Classifier of pairs of sentences. A `TextEncoder` encodes both sentences separately.
 
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
@@ -107,7 +108,7 @@ class PairClassifier(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> ClassifierOutput:
-        """Return the logits in float32.
+        """Return the logits of the classes for each pair, in float32.
 
         Args:
           first: Token ids of the first sentences.

@@ -16,8 +16,8 @@ class PooledOutput(NamedTuple):
 
     Attributes:
       vector: Pooled vector of each sequence.
-      received: Attention that each key receives in each layer and head.
-      weights: Attention weights of each layer and head.
+      received: Attention weights of each key, summed over the queries, for each layer and head.
+      weights: Attention weights, for each layer and head.
     """
 
     vector: Float[Array, "B D"]
@@ -30,8 +30,8 @@ class SequenceEncoder(nnx.Module):
 
     Args:
       method: Name of the attention method, a key of `METHODS`.
-      sizes: Sizes of encoder, attention and pooling.
-      implementation: Implementation of the attention. None selects the fastest.
+      sizes: Sizes of the model.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of inputs and parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -48,10 +48,7 @@ class SequenceEncoder(nnx.Module):
         selected = get_method(method)
         self.positions = selected.positions
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes),
-            implementation=implementation,
-            dtype=dtype,
-            rngs=rngs,
+            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs
@@ -67,15 +64,16 @@ class SequenceEncoder(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> PooledOutput:
-        """Return the pooled vectors in float32. A sequence of length 0 has a vector of zeros.
+        """Return one vector for each sequence, in float32. It is 0 for a sequence of length 0.
 
         Args:
           x: Vectors, shape (B, T, D).
           lengths: Number of valid vectors of each sequence. The rest is padding.
           dropout_rate: Dropout rate of the encoder and of the pooled vectors. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         encoded = self.encoder(
             add_positions(x) if self.positions else x,
@@ -103,13 +101,7 @@ class TextEncoder(nnx.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        sizes: Sizes,
-        dtype: Any = None,
-        rngs: nnx.Rngs,
-        **arguments: Any,
+        self, vocabulary: int, *, sizes: Sizes, dtype: Any = None, rngs: nnx.Rngs, **arguments: Any
     ):
         width = sizes.embedding_features
         self.embedding = nnx.Embed(vocabulary, width, dtype=dtype, rngs=rngs)
@@ -126,15 +118,16 @@ class TextEncoder(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> PooledOutput:
-        """Return the pooled vectors in float32. A text of length 0 has a vector of zeros.
+        """Return one vector for each text, in float32. It is 0 for a text of length 0.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
           dropout_rate: Dropout rate of embeddings, encoder and pooled vectors. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         x = self.project(dropout(self.embedding(tokens), dropout_rate, rngs))
         return self.sequence(

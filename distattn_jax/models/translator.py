@@ -1,4 +1,4 @@
-"""Encoder-decoder Transformer that translates (Vaswani et al. 2017, Shaw et al. 2018)."""
+"""Encoder-decoder Transformer for translation (Vaswani et al. 2017, Shaw et al. 2018)."""
 
 import functools
 from typing import Any, NamedTuple
@@ -27,11 +27,10 @@ class TranslatorOutput(NamedTuple):
     """Output of a translator. Weights that were not requested are None.
 
     Attributes:
-      logits: For each token of `target_inputs`, the unnormalized log-probabilities of the next
-        token.
-      encoder_weights: Attention weights of the source tokens over the source tokens.
-      decoder_weights: Attention weights of the target tokens over the target tokens.
-      cross_weights: Attention weights of the target tokens over the source tokens.
+      logits: Logits of the target token at each of the T positions.
+      encoder_weights: Self-attention weights of the encoder, from source tokens to source tokens.
+      decoder_weights: Self-attention weights of the decoder, from target tokens to target tokens.
+      cross_weights: Cross-attention weights of the decoder, from target tokens to source tokens.
     """
 
     logits: Float[Array, "B T V"]
@@ -43,12 +42,12 @@ class TranslatorOutput(NamedTuple):
 class Translator(nnx.Module):
     """Encoder-decoder Transformer with any attention method.
 
-    The self-attention of encoder and decoder uses the method. Cross-attention is always dot-product
-    attention. The embeddings of source and target and the output layer share one table.
+    The method applies to the self-attention of encoder and decoder. Cross-attention is always
+    dot-product attention. Source embeddings, target embeddings and output layer use the same table.
 
     Args:
-      vocabulary: Size V of the vocabulary of both languages. Token id 0 is padding. Id 2 ends a
-        sentence, and is also the first input of the decoder.
+      vocabulary: Size V of the vocabulary, which both languages share. Token id 0 is padding. Id 2
+        ends a sentence, and is also the first input of the decoder.
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of encoder and decoder, which have the same number of layers.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -56,13 +55,7 @@ class Translator(nnx.Module):
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        *,
-        method: str,
-        sizes: Sizes,
-        rngs: nnx.Rngs,
-        **arguments: Any,
+        self, vocabulary: int, *, method: str, sizes: Sizes, rngs: nnx.Rngs, **arguments: Any
     ):
         stack_arguments = get_method(method).stack_arguments(sizes)
         self.encoder = Encoder(**stack_arguments, rngs=rngs, **arguments)
@@ -81,14 +74,15 @@ class Translator(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> TranslatorOutput:
-        """Return the logits of the target tokens.
+        """Return the logits of the target token at each position, given all earlier target tokens.
 
         Args:
           source: Token ids of the source sentences.
-          source_lengths: Number of valid source tokens. The rest is padding.
-          target_inputs: Target tokens, shifted by one position with `shift_right`.
-          target_lengths: Number of valid target tokens. The rest is padding.
-          weights: Also return the attention weights.
+          source_lengths: Number of valid tokens of each source sentence. The rest is padding.
+          target_inputs: Token ids of the target sentences, shifted by one position: see
+            `shift_right`.
+          target_lengths: Number of valid tokens of each target sentence. The rest is padding.
+          weights: If True, also return the attention weights.
           dropout_rate: Dropout rate of the whole model. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -116,7 +110,7 @@ class Translator(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> EncoderOutput:
-        """Return the output of the encoder. `__call__` describes the arguments."""
+        """Apply the encoder to the source sentences. For the arguments, see `__call__`."""
         x = self.decoder.embedding(source, dropout_rate=dropout_rate, rngs=rngs)
         return self.encoder(
             x, lengths=source_lengths, weights=weights, dropout_rate=dropout_rate, rngs=rngs
@@ -125,13 +119,13 @@ class Translator(nnx.Module):
     def cross_arguments(
         self, encoded: EncoderOutput, source_lengths: Int[Array, " B"], repeat: int = 1
     ) -> dict[str, Any]:
-        """Return the arguments of the decoder that describe the source sentences.
+        """Return the arguments `cross_key_values` and `cross_lengths` of the decoder, as a dict.
 
         Args:
           encoded: Output of the encoder.
-          source_lengths: Number of valid source tokens.
-          repeat: Number of consecutive rows of the decoder that each source sentence fills, such as
-            the number of its hypotheses.
+          source_lengths: Number of valid tokens of each source sentence.
+          repeat: Number of times that each source sentence is repeated along the batch axis, such
+            as the number of hypotheses of a beam search.
         """
         arguments = {
             "cross_key_values": self.decoder.decoder.project_cross(encoded.values),
@@ -151,18 +145,18 @@ class Translator(nnx.Module):
         prompts: Int[Array, "B P"] | None = None,
         prompt_lengths: Int[Array, " B"] | None = None,
     ) -> Hypotheses:
-        """Find the best translations by beam search.
+        """Find the best translations of each source sentence by beam search.
 
         Inside of `nnx.jit`, the whole search is one program on the device.
 
         Args:
           source: Token ids of the source sentences.
-          source_lengths: Number of valid source tokens. The rest is padding.
-          max_lengths: Largest number of target tokens of each sentence, at least 1.
+          source_lengths: Number of valid tokens of each source sentence. The rest is padding.
+          max_lengths: Largest number of tokens of each translation, at least 1.
           longest: Upper limit of `max_lengths`. Must be a Python integer, because it is an axis
             size.
-          beam_size: Number of hypotheses. 1 means greedy search.
-          length_penalty: Exponent of the length penalty.
+          beam_size: Number of hypotheses of each sentence. 1 means greedy search.
+          length_penalty: Exponent of the length penalty. Larger exponents prefer longer sequences.
           prompts: First tokens of the translations, without a start token. The results contain only
             the tokens after the prompts. None means no prompts.
           prompt_lengths: Number of valid tokens of each prompt, possibly 0. If None, all prompts
@@ -195,10 +189,15 @@ class Translator(nnx.Module):
 def _prepend_end(
     batch: int, prompts: Int[Array, "B P"] | None, lengths: Int[Array, " B"] | None
 ) -> tuple[Int[Array, "B inputs"], Int[Array, " B"]]:
-    """Prepend the end token to every prompt, and return the prompts and their lengths.
+    """Prepend the end token, which the decoder uses as start token, to every prompt.
 
-    The decoder starts from the end token. If `prompts` is None, the prompts are empty. If `lengths`
-    is None, all prompts have length P.
+    Args:
+      batch: Number of examples B.
+      prompts: Token ids of the prompts. None means that all prompts are empty.
+      lengths: Number of tokens of each prompt. None means that all prompts have length P.
+
+    Returns:
+      The new prompts and their lengths.
     """
     end, ones = jnp.full((batch, 1), END_ID), jnp.ones(batch, jnp.int32)
     if prompts is None:
@@ -210,16 +209,18 @@ def _prepend_end(
 
 
 def _as_hypotheses(samples: Samples, length_penalty: float | Float[Array, ""]) -> Hypotheses:
-    """Return one hypothesis for each sampled sequence."""
+    """Convert sampled sequences to the output of a beam search with one hypothesis per example."""
     scores = samples.log_probabilities / length_penalty_of(samples.lengths, length_penalty)
     return Hypotheses(samples.tokens[:, None], samples.lengths[:, None], scores[:, None])
 
 
 def shift_right(tokens: Int[Array, "B T"], first: int = END_ID) -> Int[Array, "B T"]:
-    """Shift tokens by one position, to make the inputs of a decoder that predicts `tokens`.
+    """Shift tokens by one position to the right, such as [5, 6, 7] to [2, 5, 6].
+
+    The result is the input of a decoder that predicts `tokens`.
 
     Args:
       tokens: Target tokens.
-      first: Token at the first position.
+      first: Token at the first position of the result.
     """
     return jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)), constant_values=first)

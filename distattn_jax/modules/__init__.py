@@ -1,8 +1,8 @@
 """Flax NNX modules for Transformers with any attention variant.
 
-`DistanceAware`, `DistanceBias`, `RelativePosition`, `TransformerXL` and `Adapted` own the
-parameters of the variant with the same name in `distattn_jax.attention`. Calling such a module
-returns the variant.
+`DistanceAware`, `DistanceBias`, `RelativePosition`, `TransformerXL` and `Adapted` contain the
+trainable parameters of the attention variant with the same name in `distattn_jax.attention`.
+Calling such a module returns the variant with the current parameters.
 """
 
 from distattn_jax.modules.adapted import Adapted

@@ -1,4 +1,4 @@
-"""Parameters of the adapted Transformer's attention (TENER): two biases."""
+"""Module with the parameters of adapted attention (TENER): two bias vectors."""
 
 from typing import Any
 
@@ -10,15 +10,16 @@ from distattn_jax.modules.initializers import Initializer, bias_init
 
 
 class Adapted(nnx.Module):
-    """Biases of adapted attention (TENER). Calling the module returns `attention.Adapted`.
+    """Parameters of adapted attention (TENER). Calling the module returns `attention.Adapted`.
 
-    The paper projects neither keys nor outputs. To follow the paper, use `MultiHeadAttention(...,
-    project_key=False, project_out=False)`.
+    The parameters are two vectors, `content_bias` and `position_bias`. The paper applies a dense
+    layer neither to the keys nor to the output. To follow the paper, pass project_key=False and
+    project_out=False to `MultiHeadAttention`.
 
     Args:
       num_heads: Number of attention heads N.
       head_features: Width H of each head. Must be even.
-      shared: Share one pair of biases between all heads. Otherwise each head has its own pair.
+      shared: If True, all heads share one pair of biases. If False, each head has its own pair.
       bias_init: Initializer of both biases.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -39,5 +40,5 @@ class Adapted(nnx.Module):
         self.position_bias = nnx.Param(bias_init(rngs.params(), shape, param_dtype))
 
     def __call__(self) -> attention.Adapted:
-        """Return the attention variant with the current biases."""
+        """Return the attention variant with the current parameters."""
         return attention.Adapted(self.content_bias[...], self.position_bias[...])

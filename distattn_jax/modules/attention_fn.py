@@ -30,21 +30,23 @@ def as_attention_fn(
     `variant` is a module, the result is also a module, whose parameters NNX trains with the model.
     Linen treats these parameters as constants.
 
-    Flax does not tell the function the positions of the queries. By default, the first query and
-    the first key therefore have the same position. There are two exceptions: `decode` is True, or
-    the call passes the positions of its queries as `input_positions`.
+    Flax does not pass the positions of the queries. By default, the first query therefore has the
+    position of the first key. To change this, set `decode`, or pass the positions of the queries as
+    `input_positions` when you call the function.
 
     Args:
       variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
         called, such as `modules.DistanceAware`.
       decode: Set to True for self-attention in a layer that decodes with a cache, one token at a
-        time. A single query then has the position of the last key that its mask shows. This is the
-        key that the layer has just appended. The function also accepts as many queries as keys,
-        i.e. a whole sequence. Cross-attention needs a separate function with `decode=False`.
-      scale: Factor of the products q · k. None means the default factor of the variant.
-      local_window_size: Largest distance of a visible key before and after the query, as a pair
-        (left, right) or as one integer for both. None sets no limit.
-      implementation: Implementation of the attention. None selects the fastest.
+        time. A single query then has the position of the last key that is visible in its mask, the
+        key that the layer has just appended to the cache. A whole sequence, with as many queries as
+        keys, is also accepted. Cross-attention needs a separate function with `decode=False`.
+      scale: Factor that multiplies the dot products of queries and keys. None means the default of
+        the variant.
+      local_window_size: Pair (left, right). A query attends to keys at most `left` positions before
+        it and at most `right` positions after it. One integer stands for both. None means that keys
+        at all distances are visible.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
     """
     if not isinstance(variant, Variant | nnx.Module):
         raise TypeError(
@@ -56,7 +58,7 @@ def as_attention_fn(
 
 
 class _AttentionFunction:
-    """Callable for `attention_fn` of a Flax layer, which computes attention with a variant."""
+    """Function for the argument `attention_fn` of a Flax layer, which computes a variant."""
 
     def __init__(
         self, variant: Any, decode: bool, scale: Any, window: Any, implementation: str | None
@@ -86,11 +88,11 @@ class _AttentionFunction:
         qk_attn_weights_einsum: Any = None,
         attn_weights_value_einsum: Any = None,
     ) -> Array:
-        """Compute attention, with the arguments of `nnx.dot_product_attention`.
+        """Return the weighted sum of values for each query, shape (..., T, N, E).
 
-        `broadcast_dropout` is ignored: each head of each example has its own dropout mask. The
-        softmax is always computed in float32 or wider, as with `force_fp32_for_softmax=True` of
-        Linen.
+        The arguments are those of `nnx.dot_product_attention`. `broadcast_dropout` is ignored: each
+        head of each example has its own dropout mask. The softmax is always computed in float32 or
+        wider, like `force_fp32_for_softmax=True` in Linen.
         """
         for name, argument in (
             ("bias", bias),
@@ -130,10 +132,10 @@ class _AttentionFunction:
     def _find_offset(
         self, query: Array, key: Array, mask: Array | None, input_positions: Array | None
     ) -> tuple[int | Int[Array, "..."], bool | Bool[Array, "..."]]:
-        """Return the position of the first query relative to the first key, and an error flag.
+        """Return the position of the first query minus the position of the first key, and a flag.
 
-        The flag is True for examples whose traced `input_positions` are invalid (see
-        `_check_positions`).
+        The flag is True for examples whose traced `input_positions` are not consecutive: see
+        `_check_positions`.
         """
         *batch, queries, heads, _ = query.shape
         keys = key.shape[-3]
@@ -153,16 +155,23 @@ class _AttentionFunction:
 
 
 class _AttentionModule(_AttentionFunction, nnx.Module):
-    """Attention function that is a module and contains the parameters of its variant."""
+    """Attention function that is an NNX module, because its variant has trainable parameters."""
 
 
 def _check_positions(
     positions: Int[Array, "*batch T"], queries: int
 ) -> tuple[Int[Array, "*batch"], bool | Bool[Array, "*batch"]]:
-    """Return the first position of each row, and a flag: True if the row does not count up by 1.
+    """Check that the positions in each row count up by 1, such as 5, 6, 7.
 
-    If the values are known, as they are outside of `jax.jit`, such a row raises a ValueError
-    instead.
+    Outside of `jax.jit`, where the values are known, raise a ValueError for other positions.
+
+    Args:
+      positions: Position of each query.
+      queries: Number of queries T.
+
+    Returns:
+      The first position of each row, and a flag. The flag is True for rows of a traced array that
+      do not count up by 1.
     """
     if positions.shape[-1] != queries:
         raise ValueError(

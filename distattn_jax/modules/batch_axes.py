@@ -1,4 +1,4 @@
-"""Attention with the conventions of Flax: any number of batch axes, float masks, a precision."""
+"""Attention with the conventions of Flax: several batch axes, masks of 0 and 1, `precision`."""
 
 import contextlib
 from typing import Any
@@ -34,13 +34,13 @@ def attention_over_batch_axes(
 
     Args:
       query: Queries, shape (..., T, N, H).
-      key: Keys, shape (..., S, K, H). K is N or a divisor of N.
+      key: Keys, shape (..., S, K, H). K divides N.
       value: Values, shape (..., S, K, E).
       variant: Attention variant.
       precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
-      **arguments: Other arguments of `attention`. Instead of one batch axis, the arrays have all
-        batch axes of the query, or axes that are broadcastable to them. `mask` may contain the
-        numbers 0 and 1 instead of booleans. Its axes of heads, queries and keys may have size 1.
+      **arguments: Other arguments of `attention`. Where `attention` expects an array with one batch
+        axis, pass an array with the batch axes of the query, or with axes that broadcast to them.
+        `mask` may contain the numbers 0 and 1 instead of booleans.
     """
     batch = query.shape[:-3]
     if arguments.get("mask") is not None:
@@ -62,9 +62,9 @@ def attention_over_batch_axes(
 def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
     """Convert a mask to a boolean array with as many axes as the attention weights.
 
-    Flax makes masks of the numbers 0 and 1. If the values are known, as they are outside of
-    `jax.jit`, other numbers raise a ValueError. In a traced mask, positive numbers count as 1 and
-    all others as 0.
+    Flax makes masks of the numbers 0 and 1. Outside of `jax.jit`, where the values are known, other
+    numbers raise a ValueError. In a traced mask, positive numbers become True, and all others
+    become False.
 
     Args:
       mask: True or 1 where a query may attend to a key.
@@ -92,9 +92,10 @@ def as_boolean_mask(mask: Array, shape: tuple[int, ...]) -> Bool[Array, "..."]:
 
 
 def is_known(x: Array) -> bool:
-    """Return True if Python can read the values of an array.
+    """Return True if Python can read the values of an array now.
 
-    The result is False for a traced array, and for an array on the devices of other processes.
+    The result is False for a traced array, and for an array that is partly on devices of other
+    processes.
     """
     return not isinstance(x, jax.core.Tracer) and getattr(x, "is_fully_addressable", True)
 
@@ -102,10 +103,10 @@ def is_known(x: Array) -> bool:
 def nan_where(
     invalid: bool | Bool[Array, "..."], attended: Attended, batch: tuple[int, ...]
 ) -> Attended:
-    """Set all outputs of invalid examples to NaN.
+    """Return the outputs of attention, with NaN for all outputs of invalid examples.
 
     Args:
-      invalid: True for invalid examples, broadcastable to the batch axes. False changes nothing.
+      invalid: True for invalid examples. An array must broadcast to the shape `batch`.
       attended: Outputs of attention.
       batch: Sizes of the batch axes.
     """
@@ -122,8 +123,11 @@ def nan_where(
 def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) -> Array:
     """Broadcast the batch axes of an array to the sizes `batch` and merge them into one axis.
 
-    Batch axes may be missing or have size 1. They are followed by other axes, whose number is
-    `trailing`. `name` is the name of the argument, for the error message.
+    Args:
+      name: Name of the argument, for the error message.
+      x: Array whose batch axes come first. Batch axes may be missing or have size 1.
+      batch: Sizes of the batch axes.
+      trailing: Number of axes after the batch axes.
     """
     x = jnp.asarray(x)
     leading, tail = x.shape[: x.ndim - trailing], x.shape[x.ndim - trailing :]
@@ -140,7 +144,8 @@ def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) 
 def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
     """Return a context manager that sets the precision of matrix products.
 
-    `precision` is the argument of `jax.lax.dot`.
+    Args:
+      precision: Precision as in `jax.lax.dot`. None leaves the precision unchanged.
     """
     if precision is None:
         return contextlib.nullcontext()
@@ -156,7 +161,7 @@ def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
 
 
 def _precision_name(precision: Any) -> str:
-    """Return the value for `jax_default_matmul_precision` that selects a precision."""
+    """Convert a precision of `jax.lax.dot` to a name for `jax.default_matmul_precision`."""
     presets = jax.lax.DotAlgorithmPreset
     name = precision.name if isinstance(precision, presets | jax.lax.Precision) else str(precision)
     if name in presets.__members__ and name != presets.DEFAULT.name:

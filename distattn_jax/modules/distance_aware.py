@@ -1,6 +1,7 @@
-"""Parameters of distance-aware attention.
+"""Module with the parameters of distance-aware attention.
 
-By default, each head has two parameters: its distance weight w and the shape v of its sigmoid.
+By default, each head has two parameters: the distance weight w, and the parameter v of the
+learnable sigmoid.
 """
 
 from typing import Any
@@ -40,16 +41,16 @@ class DistanceAware(nnx.Module):
       num_heads: Number of attention heads N.
       mapping: Mapping f from weighted distances w |i - j| to coefficients, e.g.
         `attention.learnable_sigmoid`, or a name in `attention.MAPPINGS`.
-      adjust: Rule that combines the coefficients with the attention scores, e.g.
-        `attention.early_multiply`, or a name in `attention.ADJUSTMENTS`.
+      adjust: Adjustment that multiplies the coefficients with the attention scores or weights, or
+        adds them, e.g. `attention.early_multiply`, or a name in `attention.ADJUSTMENTS`.
       shape: Initial parameters of the mapping, each a number or an array of shape (N,): v of
-        `attention.learnable_sigmoid`, (k, b) of `attention.linear`, the threshold of
-        `attention.clip`. A mapping of your own takes any pytree of parameters. None uses the
-        default of the mapping. These parameters are trained, except for the threshold of `clip`.
+        `attention.learnable_sigmoid`, (k, b) of `attention.linear`, or the threshold of
+        `attention.clip`. For a mapping of your own, pass any pytree of parameters. None means the
+        default of the mapping. All parameters are trained, except for the threshold of `clip`.
       weight_init: Initializer of the distance weights w, one for each head, shape (N,).
-      tolerance: Fused kernels may treat f as constant at large distances if this changes no
-        attention score by more than `tolerance`. None lets the implementation choose.
-      score_bias: Initial value of the trained score bias c of each head, see
+      tolerance: Largest error of a score that the fused kernels may cause by treating f as constant
+        at large distances. None lets the kernels choose.
+      score_bias: Initial value of the score bias c of each head, which is trained: see
         `attention.DistanceAware`. None adds no bias.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -107,7 +108,10 @@ class DistanceAware(nnx.Module):
 def _initial_shape(mapping: Any, shape: Any, num_heads: int) -> Any:
     """Return the initial parameters of a mapping, as a pytree of numbers and arrays.
 
-    `shape` is the argument of `DistanceAware`.
+    Args:
+      mapping: Mapping function.
+      shape: Argument of `DistanceAware`. None means the default of the mapping.
+      num_heads: Number of attention heads.
     """
 
     def check(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Parameters of attention with a bias that is a function of the relative position."""
+"""Module with the parameters of `attention.DistanceBias`, such as the slopes of ALiBi."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from distattn_jax.attention import BiasFunction, alibi, init_bias_parameters
 
 
 class DistanceBias(nnx.Module):
-    """Parameters of a bias that is a function of the relative position.
+    """Parameters of attention with a bias that is a function of the relative position.
 
     Calling the module returns `attention.DistanceBias`.
 
@@ -21,10 +21,10 @@ class DistanceBias(nnx.Module):
       function: Function of (i - j, parameters of one head), e.g. `attention.alibi`,
         `attention.kerple_log` or `attention.T5Buckets(...)`, or a name in
         `attention.BIAS_FUNCTIONS`.
-      parameters: Initial parameters, a pytree of numbers and arrays. A number is the initial value
-        of every head. The first axis of an array is the head axis. It has size N, or size 1 if all
-        heads share the array. If None, `attention.init_bias_parameters` draws the parameters. This
-        works only for the functions of `attention`.
+      parameters: Initial parameters, a pytree of numbers and arrays. A number becomes an array of
+        shape (N,). The first axis of an array must have size N, or 1 if all heads share the array.
+        If None, `attention.init_bias_parameters` draws the parameters. A function of your own needs
+        initial parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

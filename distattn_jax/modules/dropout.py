@@ -1,4 +1,4 @@
-"""Dropout with a rate that may be traced. Random number generators are passed at call time."""
+"""Dropout as a function, with a rate that may be traced."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
     Args:
       x: Array of any shape.
       rate: Dropout rate, from 0 to 1. May be traced.
-      rngs: Random number generators, of which the stream `dropout` is used. None disables dropout.
+      rngs: Random number generators. The stream `dropout` is used. None disables dropout.
     """
     if not isinstance(rate, jax.core.Tracer) and not 0 <= rate <= 1:
         raise ValueError(f"rate must be at least 0 and at most 1; got {rate}.")
@@ -29,5 +29,5 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
 
 
 def dropout_key(rngs: Rngs) -> Array:
-    """Draw the next key of the stream `dropout`."""
+    """Return the next PRNG key of the stream `dropout`."""
     return rngs.dropout() if isinstance(rngs, nnx.Rngs) else rngs()

@@ -1,7 +1,7 @@
-"""Shardings of arrays that are joined, on a mesh with Explicit axes.
+"""Reshard two arrays alike before they are joined, on a mesh with Explicit axes.
 
-On such a mesh, JAX concatenates two arrays, or writes one into the other, only if they are sharded
-alike.
+On such a mesh, JAX can concatenate two arrays, or write one into the other, only if both have the
+same sharding.
 """
 
 import jax
@@ -10,17 +10,17 @@ from jaxtyping import Array
 
 
 def is_explicit(x: Array) -> bool:
-    """Return True if the mesh of an array has Explicit axes."""
+    """Return True if the mesh of an array has axes of type `AxisType.Explicit`."""
     return AxisType.Explicit in jax.typeof(x).sharding.mesh.axis_types
 
 
 def shard_alike(stored: Array, new: Array, axis: int) -> tuple[Array, Array]:
-    """Shard two arrays like `new`, but replicate the axis along which they are joined.
+    """Return both arrays with the sharding of `new`, except that `axis` is replicated.
 
     Without Explicit axes, the arrays are returned unchanged.
 
     Args:
-      stored: Array that was made earlier, possibly without a sharding.
+      stored: Array with any sharding.
       new: Array with the same number of axes.
       axis: Index of the axis along which the arrays are joined.
     """

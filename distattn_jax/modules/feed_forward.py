@@ -50,13 +50,9 @@ class FeedForward(nnx.Module):
         self.out = nnx.Linear(hidden_features, features, **dense)
 
     def __call__(
-        self,
-        x: Float[Array, "B T D"],
-        *,
-        dropout_rate: Rate = 0.0,
-        rngs: Rngs | None = None,
+        self, x: Float[Array, "B T D"], *, dropout_rate: Rate = 0.0, rngs: Rngs | None = None
     ) -> Float[Array, "B T D"]:
-        """Transform each position. The output is sharded like the input.
+        """Apply the network to each position. The output is sharded like the input.
 
         Args:
           x: Inputs, shape (B, T, D).

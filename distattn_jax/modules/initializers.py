@@ -16,12 +16,13 @@ bias_init = jax.nn.initializers.normal(0.02)
 
 
 def alternating_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
-    """Return an initializer of the distance weights w of the heads in distance-aware attention.
+    """Return an initializer of the distance weights w of distance-aware attention, one per head.
 
-    Heads with an even index have w < 0, heads with an odd index have w > 0. |w| is uniform between
-    scale/2 and 3 scale/2, because at w = 0 the parameters of the mapping would have no gradient.
-    After training, about half of the heads have w < 0 (Wu et al. 2021, Fig. 6). The signs alternate
-    so that every device has heads of both signs when the heads are sharded.
+    Heads with an even index get w < 0, and heads with an odd index get w > 0. |w| is drawn
+    uniformly between scale/2 and 3 scale/2. It is not near 0, because at w = 0 the parameters of
+    the mapping would have no gradient. In the paper, about half of the heads have w < 0 after
+    training (Wu et al. 2021, Fig. 6). The signs alternate so that, when the heads are sharded,
+    every device has heads of both signs.
 
     Args:
       scale: Mean of |w|. May be traced.

@@ -1,4 +1,4 @@
-"""Cache of projected keys and values, for decoding one token after the other."""
+"""Cache of projected keys and values, for decoding one token at a time."""
 
 from typing import NamedTuple
 
@@ -11,16 +11,16 @@ from distattn_jax.attention.validation import validate_lengths
 
 
 class KeyValueCache(NamedTuple):
-    """Keys and values of the tokens that a decoder has processed.
+    """Cached keys and values of the tokens that one layer of a decoder has processed.
 
     A cache is immutable: `append` returns a new cache. Every example has its own number of tokens,
-    so that prompts of different lengths can be continued side by side. A causal mask hides the
+    so that a batch can contain prompts of different lengths. Use causal attention, which hides the
     entries after the last token of an example.
 
     Attributes:
-      key: Projected keys, with room for S tokens.
-      value: Projected values, with room for S tokens.
-      lengths: Number of tokens of each example.
+      key: Projected keys, with room for S tokens of each example.
+      value: Projected values, with room for S tokens of each example.
+      lengths: Number of tokens of each example in the cache.
     """
 
     key: Float[Array, "B S K H"]
@@ -49,16 +49,17 @@ class KeyValueCache(NamedTuple):
         value: Float[Array, "B T K E"],
         lengths: Int[Array, " B"] | None = None,
     ) -> "KeyValueCache":
-        """Return a new cache that also contains T new tokens of each example.
+        """Return a cache with T new tokens appended to each example.
 
-        If the T tokens of an example do not fit, all keys and values of this example become NaN. A
-        compiled program cannot raise an error, because the number of cached tokens is traced.
+        If the T tokens do not fit after the cached tokens of an example, all keys and values of
+        this example become NaN: a compiled program cannot raise an error. Raise a ValueError if T
+        is larger than the room of an empty cache.
 
         Args:
           key: Projected keys of the new tokens.
           value: Projected values of the new tokens.
-          lengths: Number of valid new tokens of each example, from 0 to T. The rest is padding,
-            which the next call overwrites. None means that all T tokens are valid.
+          lengths: Number of new tokens of each example before the padding, at most T. The next call
+            overwrites the padding. None means no padding.
         """
         for name, new, cached in (("key", key, self.key), ("value", value, self.value)):
             if (new.shape[0], *new.shape[2:]) != (cached.shape[0], *cached.shape[2:]):

@@ -18,7 +18,9 @@ KeyValue = tuple[Array, Array]  # keys and values of cross-attention, each of sh
 
 
 class LayerStack(nnx.Module):
-    """Transformer layers with equal arguments, and the layer norm after the last layer.
+    """List of Transformer layers with the same arguments, and a final layer norm.
+
+    `Encoder` and `Decoder` inherit from this class and apply the layers.
 
     Args:
       num_layers: Number of layers L.
@@ -38,7 +40,7 @@ class LayerStack(nnx.Module):
 
     Attributes:
       layers: Transformer layers.
-      final_norm: Layer norm of the output. None if norm="after".
+      final_norm: Layer norm after the last layer. None if norm="after".
     """
 
     def __init__(
@@ -78,18 +80,22 @@ class LayerStack(nnx.Module):
 
 
 def stack_layers(outputs: list[EncoderOutput], field: str) -> Array | None:
-    """Return a field of the outputs of all layers, stacked along a new second axis.
+    """Stack one field of the outputs of all layers along a new axis L, after the batch axis.
 
-    The result is None if the layers did not return the field.
+    Return None if the layers did not return the field.
+
+    Args:
+      outputs: Output of each layer.
+      field: Name of the field, such as "weights".
     """
     arrays = [getattr(output, field) for output in outputs]
     return None if not arrays or arrays[0] is None else jnp.stack(arrays, axis=1)
 
 
 class Encoder(LayerStack):
-    """A stack of Transformer layers.
+    """Transformer encoder: a stack of layers with self-attention.
 
-    `LayerStack` describes the arguments.
+    For the arguments of the constructor, see `LayerStack`.
     """
 
     def __call__(
@@ -106,27 +112,28 @@ class Encoder(LayerStack):
         received: bool = False,
         weights: bool = False,
     ) -> EncoderOutput:
-        """Apply all layers.
+        """Apply all layers, and the final layer norm if there is one.
 
         Args:
           x: Embedded tokens, shape (B, T, D).
-          lengths: Number of valid tokens of each example. The rest is padding.
-          segments: Id of the sequence of each token, shape (B, T), for several sequences packed
+          lengths: Number of tokens of each example before the padding. None means no padding.
+          segments: Sequence number of each token, shape (B, T), for several sequences packed
             into a row. Tokens attend only to tokens of the same sequence. Must be None with a
             memory.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1. With a memory of M positions, S = M + T.
-          is_causal: Hide later tokens from each query.
-          memory: Memory of earlier segments. If passed, the output contains the memory with this
-            segment appended.
+          is_causal: If True, a token attends only to itself and to earlier tokens.
+          memory: Inputs of the layers for earlier tokens, which the tokens of x also attend to. The
+            output then contains a new memory, with the tokens of x appended.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         if memory is not None:
             heads = self.layers[0].attention.num_heads
-            mask = _hide_empty_slots(mask, memory.filled, heads, x.shape[1])
+            mask = _hide_empty_positions(mask, memory.filled, heads, x.shape[1])
         inputs, outputs = [], []
         for index, layer in enumerate(self.layers):
             inputs.append(x)
@@ -154,13 +161,17 @@ class Encoder(LayerStack):
         )
 
 
-def _hide_empty_slots(
+def _hide_empty_positions(
     mask: Array | None, filled: Bool[Array, "B M"], heads: int, tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
-    """Return a mask that hides the empty memory slots and all keys that `mask` hides.
+    """Return a mask that hides all keys that `mask` hides, and the empty positions of a memory.
 
-    The keys of `mask` are the memory slots, followed by the tokens of the segment. If `mask` is
-    None, only empty slots are hidden.
+    Args:
+      mask: True where a query may attend to a key. The keys are the M positions of the memory,
+        followed by the T tokens of the inputs. None hides no key.
+      filled: True for positions of the memory with a token. False for empty positions.
+      heads: Number of attention heads N.
+      tokens: Number of tokens T of the inputs.
     """
     visible = jnp.pad(filled, ((0, 0), (0, tokens)), constant_values=True)[:, None, None, :]
     if mask is None:
@@ -174,9 +185,10 @@ class DecoderOutput(NamedTuple):
 
     Attributes:
       values: Output of the last layer.
-      weights: Attention weights of each query (T) over the keys (S).
-      cross_weights: Attention weights of each query (T) over the positions of the encoder (E).
-      caches: Cache of each layer, with the keys and values of this call appended.
+      weights: Self-attention weights of the T queries over the S keys, for each layer and head.
+      cross_weights: Cross-attention weights of the T queries over the E positions of the encoder,
+        for each layer and head.
+      caches: New cache of each layer, with the keys and values of this call appended.
     """
 
     values: Float[Array, "B T D"]
@@ -186,10 +198,10 @@ class DecoderOutput(NamedTuple):
 
 
 class Decoder(LayerStack):
-    """A stack of Transformer layers with causal attention.
+    """Transformer decoder: a stack of layers with causal self-attention.
 
-    With `cross_attention=True`, every layer also attends to the output of an encoder.
-    `LayerStack` describes the arguments. Cross-attention is always dot-product attention.
+    With `cross_attention=True`, every layer also attends to the output of an encoder, always with
+    dot-product attention. For the arguments of the constructor, see `LayerStack`.
     """
 
     def __call__(
@@ -204,17 +216,19 @@ class Decoder(LayerStack):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> DecoderOutput:
-        """Apply all layers.
+        """Apply all layers, and the final layer norm if there is one.
 
         Args:
           x: Embedded tokens, shape (B, T, D).
-          lengths: Number of valid tokens of each example. The rest is padding.
+          lengths: Number of tokens of each example before the padding. None means no padding.
           caches: Cache of each layer, from `init_caches` or from the output of an earlier call. The
             tokens of x follow the cached tokens.
-          cross_key_values: Result of `project_cross`. Required with cross-attention.
-          cross_lengths: Number of valid positions of the encoder. The rest is padding.
-          weights: Also return the attention weights of every layer. With caches, S is the number of
-            tokens for which the caches have room.
+          cross_key_values: Keys and values of the cross-attention of each layer, from
+            `project_cross`. Required with cross-attention.
+          cross_lengths: Number of positions of the encoder before the padding, for each example.
+            None means no padding.
+          weights: If True, also return the weights of self-attention, shape (B, L, N, T, S), and of
+            cross-attention, shape (B, L, N, T, E). With caches, S is their `room`.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -251,11 +265,14 @@ class Decoder(LayerStack):
     def project_cross(self, encoded: Float[Array, "B E D"]) -> tuple[KeyValue, ...]:
         """Return the keys and values of the cross-attention of every layer.
 
-        The keys and values do not depend on the tokens of the decoder. A program that decodes one
-        token after the other can therefore compute them once, before the first token.
+        They do not depend on the tokens of the decoder. A program that decodes one token at a time
+        can therefore compute them once, before the first token.
 
         Args:
           encoded: Output of the encoder.
+
+        Returns:
+          For each layer, a pair of keys and values, each of shape (B, E, K, H).
         """
         return tuple(layer.project_cross(encoded) for layer in self.layers)
 

@@ -1,8 +1,8 @@
 """Segment memory (Dai et al. 2019, section 3.2): each layer also attends to earlier segments.
 
-The keys and values of a layer come from the memory followed by the inputs, but the queries come
-from the inputs alone. No gradient reaches the memory. With M positions in memory, `query_offset` is
-M.
+A long text is processed in segments. The queries of a layer come from its inputs for the current
+segment. The keys and values come from M stored inputs of earlier segments, the memory, followed by
+the inputs for the current segment, so `query_offset` is M. No gradient reaches the memory.
 """
 
 import functools
@@ -19,8 +19,8 @@ from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
 class SegmentMemory(NamedTuple):
     """Stored inputs of each layer for the last M tokens of each example, oldest first.
 
-    The tokens of an example have consecutive positions, and the last of them is at the end of the
-    memory. If there are fewer than M tokens, the positions before them are empty.
+    The most recent token is at the last of the M positions. If an example has had fewer than M
+    tokens, the first positions are empty.
 
     Attributes:
       states: Inputs of each layer, shape (L, B, M, D).
@@ -34,7 +34,7 @@ class SegmentMemory(NamedTuple):
     def empty(
         cls, layers: int, batch: int, length: int, features: int, dtype=jnp.float32
     ) -> "SegmentMemory":
-        """Return an empty memory.
+        """Return a memory in which all positions are empty.
 
         Args:
           layers: Number of layers L.
@@ -49,14 +49,14 @@ class SegmentMemory(NamedTuple):
     def append(
         self, states: Float[Array, "L B T D"], lengths: Int[Array, " B"] | None = None
     ) -> "SegmentMemory":
-        """Return the memory with a segment appended and the oldest tokens dropped.
+        """Return a new memory with the tokens of a segment appended and the oldest tokens dropped.
 
         The padding of a segment is not appended, because it would increase the distance between the
         tokens of this segment and the tokens of the next segment.
 
         Args:
           states: Inputs of each layer for the T tokens of the segment.
-          lengths: Number of valid tokens of each example. None means that all tokens are valid.
+          lengths: Number of tokens of each example before the padding. None means no padding.
         """
         segment, size = states.shape[2], self.filled.shape[1]
         lengths = validate_lengths("lengths", lengths, self.filled.shape[:1], segment)

@@ -19,8 +19,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     """Multi-head attention with any attention variant.
 
     The class can replace `nnx.MultiHeadAttention`: its arguments and parameters have the same
-    names, except for `num_key_value_heads`. The parameters of the attention variant are added.
-    Random number generators of dropout are passed to `__call__`.
+    names, with a few differences. `variant` replaces `attention_fn`, and the parameters of the
+    variant are added. `num_key_value_heads` replaces `num_kv_heads`. The random number generators
+    of dropout are passed to each call.
 
     Args:
       num_heads: Number of attention heads N.
@@ -31,14 +32,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         attends to key head n // (N / K). None means N.
       variant: Module that returns an attention variant when called, such as
         `modules.DistanceAware`. None means dot-product attention.
-      project_key: Apply a dense layer to the keys. If False, the inputs are split into heads, as in
-        TENER.
-      project_out: Apply a dense layer to the output of the heads. If False, the heads are
-        concatenated, as in TENER.
-      scale: Factor of the products q · k. None means the default factor of the variant.
-      local_window_size: Largest distance of a visible key before and after the query, as a pair
-        (left, right) or as one integer for both. None sets no limit.
-      implementation: Implementation of the attention. None selects the fastest.
+      project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
+        are split into heads and used as keys, as in TENER.
+      project_out: If True, a dense layer computes the output from the heads. If False, the output
+        is the concatenation of the heads, as in TENER.
+      scale: Factor that multiplies the dot products of queries and keys. None means the default of
+        the variant.
+      local_window_size: Pair (left, right). A query attends to keys at most `left` positions before
+        it and at most `right` positions after it. One integer stands for both. None means that keys
+        at all distances are visible.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       rngs: Random number generators. The stream `params` draws the parameters.
       **arguments: Other arguments of `nnx.MultiHeadAttention`.
     """
@@ -126,41 +129,42 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         out_sharding: Any = None,
         qkv_sharding: Any = None,
     ) -> Any:
-        """Project the inputs, attend, and project the output.
+        """Project inputs to queries, keys and values, compute attention, and project the output.
 
         Args:
           inputs_q: Inputs of the queries, shape (..., T, D).
           inputs_k: Inputs of the keys, shape (..., S, in_kv_features). None means `inputs_q`.
           inputs_v: Inputs of the values, shape (..., S, in_kv_features). None means `inputs_k`.
-          key_value: Keys and values that `project_key_value` returned, e.g. from a cache. They
-            replace `inputs_k` and `inputs_v`, which must be None.
+          key_value: Pair of keys and values, from `project_key_value` or from a cache. They are
+            used instead of `inputs_k` and `inputs_v`, which must be None.
           mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may
             also have size 1.
-          query_lengths: Number of valid queries of each example. The rest is padding.
-          key_lengths: Number of valid keys of each example. The rest is padding.
-          is_causal: Hide later keys from each query.
-          query_offset: Position of the first query minus position of the first key.
-          query_segments: Segment of each query, shape (..., T), for several sequences packed into a
-            row. A query attends only to keys of its own segment.
-          key_segments: Segment of each key, shape (..., S). If None, self-attention without a cache
-            uses `query_segments`. When decoding, S is the length of the cache.
-          deterministic: True disables dropout. None uses the value of the constructor. If this
+          query_lengths: Number of queries of each example before padding. None means no padding.
+          key_lengths: Number of keys of each example before padding. None means no padding.
+          is_causal: If True, a query attends only to keys at its own or an earlier position.
+          query_offset: Position of the first query minus the position of the first key.
+          query_segments: Segment number of each query, shape (..., T), for several sequences packed
+            into a row. A query attends only to keys of its own segment.
+          key_segments: Segment number of each key, shape (..., S). None means `query_segments` for
+            self-attention without a cache. When decoding, S is the length of the cache.
+          deterministic: True disables dropout. None means the value of the constructor. If this
             value is also None, dropout is disabled when `rngs` is None.
           dropout_rate: Replaces the dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout.
-          decode: True appends keys and values to the cache of `init_cache`, and attends causally to
-            the whole cache. If the keys do not fit into the cache, a ValueError is raised. Inside
-            of `jax.jit`, where the number of cached keys is unknown, all outputs become NaN
-            instead. None uses the value of the constructor.
-          sow_weights: Sow the attention weights as `attention_weights`.
-          received: Also return the attention that each key receives, shape (..., N, S).
-          weights: Also return the attention weights, shape (..., N, T, S).
+          decode: If True, append keys and values to the cache that `init_cache` made, and attend
+            causally to the whole cache. If the keys do not fit into the cache, a ValueError is
+            raised. Inside of `jax.jit`, where the number of cached keys is unknown, all outputs
+            become NaN instead. None means the value of the constructor.
+          sow_weights: If True, sow the attention weights as `attention_weights`.
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (..., N, S).
+          weights: If True, also return the attention weights, shape (..., N, T, S).
           out_sharding: Sharding of the output. None means the sharding of `inputs_q`.
           qkv_sharding: Sharding of the projected queries, keys and values.
 
         Returns:
-          The output. If `received` or `weights` is True, an `Attended` whose field `values` is the
-          output.
+          Output, shape (..., T, out_features). If `received` or `weights` is True, an `Attended`
+          whose field `values` is this output.
         """
         decode = self.decode if decode is None else decode
         query = self.query(inputs_q, out_sharding=qkv_sharding)
@@ -228,7 +232,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         *,
         qkv_sharding: Any = None,
     ) -> tuple[Array, Array]:
-        """Return the keys and values, each of shape (..., S, K, H).
+        """Compute the keys and values from the inputs, each of shape (..., S, K, H).
 
         Args:
           inputs_k: Inputs of the keys.
@@ -245,7 +249,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def _dropout_arguments(
         self, rate: Rate, deterministic: bool | None, rngs: Rngs | None
     ) -> dict[str, Any]:
-        """Return the dropout arguments of `attention`. The dict is empty if dropout is disabled."""
+        """Return the dropout arguments of `attention`, or an empty dict if dropout is disabled."""
         if deterministic is None:
             deterministic = rngs is None if self.deterministic is None else self.deterministic
         if deterministic or is_off(rate):
@@ -265,7 +269,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     def init_cache(
         self, input_shape: Sequence[int], dtype: Any = None, out_sharding: Any = None
     ) -> None:
-        """Make an empty cache for decoding.
+        """Make an empty cache for decoding, as variables of this module.
 
         Args:
           input_shape: Shape (..., length, D) of the whole decoded sequence, not of one step. The
@@ -287,10 +291,11 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
     ) -> tuple[Array, Array, Array, bool | Bool[Array, ""]]:
         """Return the contents of the cache with keys and values appended. The cache is unchanged.
 
+        The caller must use causal attention, which hides the part of the cache that is not filled.
+
         Returns:
           A tuple (keys, values, first, overflows): all cached keys, all cached values, the position
-          of the first appended key, and True if the new keys do not fit into the cache. The caller
-          must use causal attention, which hides the part of the cache that is not filled yet.
+          of the first appended key, and True if the new keys do not fit into the cache.
         """
         if self.cached_key is None or self.cached_value is None or self.cache_index is None:
             raise ValueError(
@@ -319,7 +324,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         return *filled, first, overflows
 
     def _project_output(self, values: Float[Array, "*batch T N H"], sharding: Any) -> Array:
-        """Apply the output projection. With `project_out=False`, concatenate the heads instead."""
+        """Apply the dense output layer. With `project_out=False`, concatenate the heads instead."""
         if self.out is not None:
             return self.out(values, out_sharding=sharding)
         if is_explicit(values):
@@ -328,7 +333,15 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
 
 def _check_same_width(name: str, input_width: int, output_width: int) -> None:
-    """Raise a ValueError if input and output differ in width, because no layer projects them."""
+    """Raise a ValueError unless input and output have the same width.
+
+    Without a dense layer, the width cannot change.
+
+    Args:
+      name: Name of the argument that removes the dense layer, for the error message.
+      input_width: Width of the input.
+      output_width: Width of the output.
+    """
     if input_width != output_width:
         raise ValueError(
             f"{name}=False requires inputs and outputs of the same width; "

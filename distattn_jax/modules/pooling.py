@@ -1,4 +1,4 @@
-"""Additive attention pooling of a sequence to one vector (as in NRMS, Wu et al. 2019).
+"""Additive attention pooling: a sequence of vectors x_i to one vector (NRMS, Wu et al. 2019).
 
 a_i = softmax_i(q · tanh(W x_i + b)),   pooled = Σ_i a_i x_i
 """
@@ -15,7 +15,7 @@ from distattn_jax.attention.validation import validate_lengths
 
 
 class AdditivePooling(nnx.Module):
-    """Weighted sum of token vectors, with weights from a small network.
+    """Weighted sum of token vectors. A small network computes the weight of each token.
 
     Args:
       features: Width D of the token vectors.
@@ -45,13 +45,13 @@ class AdditivePooling(nnx.Module):
         lengths: Int[Array, "*batch"] | None = None,
         mask: Bool[Array, "*batch T"] | None = None,
     ) -> Float[Array, "*batch D"]:
-        """Return the pooled vectors. The vector of a sequence without valid tokens is 0.
+        """Return one vector for each sequence. It is 0 for a sequence without valid tokens.
 
         Args:
           tokens: Token vectors, shape (..., T, D).
-          lengths: Number of valid tokens of each sequence. The rest is padding.
-          mask: True for valid tokens. If `lengths` is passed too, only tokens that are valid by
-            `lengths` and by `mask` are pooled.
+          lengths: Number of tokens of each sequence before the padding. None means no padding.
+          mask: True for valid tokens. None means that all tokens are valid. If `lengths` is passed
+            too, padding is also excluded.
         """
         if mask is not None and mask.dtype != jnp.bool_:
             raise ValueError(f"mask must be boolean, True for valid tokens; got {mask.dtype}.")

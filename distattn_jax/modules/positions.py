@@ -12,12 +12,12 @@ def add_positions(
     *,
     scale: float | Float[Array, ""] = 1.0,
 ) -> Float[Array, "*batch T D"]:
-    """Add sinusoidal position encodings.
+    """Return the embeddings plus the sinusoidal encodings of their positions.
 
     Args:
       embeddings: Embedded tokens of even width D.
-      first: Position of the first token, one for all examples or one for each example.
-      scale: Factor of the position encodings.
+      first: Position of the first token: one integer for all examples, or one for each example.
+      scale: Factor that multiplies the position encodings.
     """
     length, width = embeddings.shape[-2:]
     if width % 2:

@@ -1,4 +1,4 @@
-"""Parameters of relative position attention (Shaw et al. 2018): tables of position vectors."""
+"""Module with the parameters of `attention.RelativePosition`: tables of position vectors."""
 
 from typing import Any
 
@@ -21,15 +21,16 @@ class RelativePosition(nnx.Module):
     Args:
       num_heads: Number of attention heads N.
       head_features: Width H of each key and value.
-      max_distance: Largest distance k with its own vector. Relative positions are clipped to ±k.
-      keys: Add a position vector to the keys.
-      values: Add a position vector to the values.
-      key_distance: Clip the relative positions of the keys at this distance, which is smaller than
-        `max_distance`. -1 sets the position vectors of the keys to 0. None means `max_distance`.
-        The distance may be traced, so that one compiled program can run models with different
-        distances. The distance is stored like a parameter, but never trained.
+      max_distance: Largest distance k. Relative positions j - i are clipped to the range from -k to
+        k, and each of these 2 k + 1 relative positions has its own vector.
+      keys: If True, add a position vector to each key.
+      values: If True, add a position vector to each value.
+      key_distance: Distance, at most `max_distance`, at which relative positions are clipped for
+        the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
+        distance may be traced, so that one compiled program can run models with different
+        distances. It is stored like a parameter, but never trained.
       value_distance: Like `key_distance`, but for the values.
-      shared: Share the tables between all heads. Otherwise each head has its own tables.
+      shared: If True, all heads share the tables. If False, each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -65,23 +66,23 @@ class RelativePosition(nnx.Module):
     def __call__(self) -> attention.RelativePosition:
         """Return the attention variant with the current tables."""
         return attention.RelativePosition(
-            _clip_table(self.keys, self.key_distance),
-            _clip_table(self.values, self.value_distance),
+            _clip_table(self.keys, self.key_distance), _clip_table(self.values, self.value_distance)
         )
 
 
 def _as_parameter(distance: Distance | None) -> nnx.Param | None:
-    """Return a distance as a parameter, so that it is stored with the other parameters."""
+    """Convert a distance to an `nnx.Param`, so that it is stored with the other parameters."""
     return None if distance is None else nnx.Param(jnp.asarray(distance, jnp.float32))
 
 
 def _clip_table(
     table: nnx.Param | None, distance: nnx.Param | None
 ) -> Float[Array, "#N relations H"] | None:
-    """Return a table in which all relative positions beyond a distance have the same vector.
+    """Return the table with the vectors of relative positions beyond ±`distance` replaced.
 
-    The table has one vector for each relative position from -k to k. If `distance` is -1, all
-    vectors become 0. If `distance` is None, the table is unchanged.
+    The table has one vector for each relative position from -k to k. Positions above `distance` get
+    the vector of `distance`, and positions below -`distance` get the vector of -`distance`. If
+    `distance` is -1, all vectors become 0. If it is None, the table is unchanged.
     """
     if table is None:
         return None

@@ -3,9 +3,9 @@
 y = norm(x + attention(x)),   out = norm(y + FFN(y))          norm="after", as in the papers
 y = x + attention(norm(x)),   out = y + FFN(norm(y))          norm="before"
 
-With `cross_attention=True`, a layer also attends to the output of an encoder. This cross-attention
-is computed after the attention and before the feed-forward network, with its own residual sum and
-layer norm.
+With `cross_attention=True`, a layer also attends to the output of an encoder. Cross-attention comes
+between self-attention and the feed-forward network, and has its own residual connection and layer
+norm.
 """
 
 import functools
@@ -29,19 +29,19 @@ from distattn_jax.modules.multi_head import MultiHeadAttention
 
 
 class EncoderOutput(NamedTuple):
-    """Output of a Transformer layer or of an encoder. Fields that were not requested are None.
+    """Output of one Transformer layer, or of an encoder. Fields that were not requested are None.
 
-    For a single layer, `received` and `weights` have no layer axis L.
+    `received` and `weights` have a layer axis L if they come from an encoder.
 
     Attributes:
-      values: Output of the layer, or of the last layer of an encoder.
-      received: Attention that each key receives, summed over the queries.
-      weights: Attention weights of each query (T) over the keys (S).
-      memory: Segment memory that includes this segment.
-      states: Embeddings, followed by the outputs of all layers.
-      pooled: Output of the pooler, one vector for each text.
-      cross_weights: Attention weights of each query over the E positions of the encoder.
-      cache: Cache with the keys and values of this call appended.
+      values: Output of the layer, or of the last layer of the encoder.
+      received: Attention weights of each key, summed over the queries.
+      weights: Attention weights of the T queries over the S keys.
+      memory: New segment memory, with the tokens of this call appended.
+      states: Embeddings, followed by the outputs of the L layers.
+      pooled: One vector for each text, from the pooler of a pretrained encoder.
+      cross_weights: Cross-attention weights of the T queries over the E positions of the encoder.
+      cache: New cache, with the keys and values of this call appended.
     """
 
     values: Float[Array, "B T D"]
@@ -55,14 +55,14 @@ class EncoderOutput(NamedTuple):
 
 
 class TransformerLayer(nnx.Module):
-    """Attention and a feed-forward network, each with dropout, residual sum and layer norm.
+    """Self-attention and a feed-forward network, each with dropout, residual sum and layer norm.
 
     Args:
       features: Width D of inputs and outputs.
       num_heads: Number of attention heads N.
       hidden_features: Width inside the feed-forward network. None means 4 D.
       head_features: Width H of each head. None means D / N.
-      num_key_value_heads: Number of heads of keys and values, a divisor of N. None means N.
+      num_key_value_heads: Number of heads K of keys and values, a divisor of N. None means N.
       variant: Module that returns an attention variant when called. None means dot-product
         attention.
       norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
@@ -71,18 +71,24 @@ class TransformerLayer(nnx.Module):
       layer_norm: Function that makes a layer norm. It is called as `layer_norm(features, dtype=...,
         param_dtype=..., rngs=...)`.
       kernel_init: Initializer of the kernels of attention and feed-forward network.
-      dropout_rate: Dropout rate before each residual sum.
+      dropout_rate: Dropout rate of the outputs of attention and of the feed-forward network, which
+        are then added to the residual.
       attention_dropout_rate: Dropout rate of the attention weights. None means `dropout_rate`.
-      attention_dropout: Apply dropout to the attention weights.
-      hidden_dropout: Also apply dropout to the hidden units of the feed-forward network.
-      implementation: Implementation of the attention. None selects the fastest.
-      project_key: Apply a dense layer to the keys. If False, the inputs are split into heads.
-      project_out: Apply a dense layer to the output of the heads. If False, the heads are
-        concatenated.
-      scale: Factor of the products q · k. None means the default factor of the variant.
-      local_window_size: Largest distance of a visible key before and after the query, as a pair
-        (left, right) or as one integer for both. None sets no limit.
-      cross_attention: Add dot-product attention to the output of an encoder.
+      attention_dropout: If False, the attention weights have no dropout.
+      hidden_dropout: If True, `dropout_rate` also applies to the hidden units of the feed-forward
+        network.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
+        are split into heads and used as keys.
+      project_out: If True, a dense layer computes the output of attention from the heads. If False,
+        the output is the concatenation of the heads.
+      scale: Factor that multiplies the dot products of queries and keys. None means the default of
+        the variant.
+      local_window_size: Pair (left, right). A query attends to keys at most `left` positions before
+        it and at most `right` positions after it. One integer stands for both. None means that keys
+        at all distances are visible.
+      cross_attention: If True, the layer also attends to the output of an encoder, with dot-product
+        attention.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -174,28 +180,31 @@ class TransformerLayer(nnx.Module):
         received: bool = False,
         weights: bool = False,
     ) -> EncoderOutput:
-        """Apply the layer.
+        """Apply the layer to inputs of shape (B, T, D). The output has the same shape.
 
         Args:
           x: Inputs, shape (B, T, D).
-          memory: Inputs of M earlier positions, shape (B, M, D). Queries come from x. Keys and
-            values come from the memory followed by x, so that S = M + T.
-          lengths: Number of valid positions of x in each example. The rest is padding.
-          segments: Id of the sequence of each position of x, shape (B, T), for several sequences
-            packed into a row. Positions attend only to positions of the same sequence. Must be None
-            with a memory or a cache.
+          memory: Inputs of the layer for M earlier positions, shape (B, M, D). Queries come from x.
+            Keys and values come from the memory followed by x, so that S = M + T.
+          lengths: Number of positions of x before the padding, for each example. None means no
+            padding.
+          segments: Sequence number of each position of x, shape (B, T), for several
+            sequences packed into a row. Positions attend only to positions of the same sequence.
+            Must be None with a memory or a cache.
           mask: True or 1 where a query may attend to a key, shape (B, N, T, S). Each axis may also
             have size 1.
-          is_causal: Hide later positions from each query.
+          is_causal: If True, a position attends only to itself and to earlier positions.
           cache: Keys and values of earlier positions. Attention with a cache is always causal. The
-            output contains the cache with the keys and values of x appended. Must be None with a
+            output contains a new cache, with the keys and values of x appended. Must be None with a
             memory.
           cross_key_value: Keys and values of the cross-attention, from `project_cross`.
-          cross_lengths: Number of valid keys of the cross-attention. The rest is padding.
+          cross_lengths: Number of keys of the cross-attention before the padding, for each example.
+            None means no padding.
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, N, S).
-          weights: Also return the attention weights, shape (B, N, T, S), and the weights of the
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, N, S).
+          weights: If True, also return the weights of self-attention, shape (B, N, T, S), and of
             cross-attention, shape (B, N, T, E).
         """
         if (self.cross_attention is None) != (cross_key_value is None):
@@ -239,7 +248,7 @@ class TransformerLayer(nnx.Module):
         )
 
     def project_cross(self, encoded: Float[Array, "B E D"]) -> tuple[Array, Array]:
-        """Return the keys and values of the cross-attention, for `cross_key_value`.
+        """Return the keys and values of the cross-attention, for the argument `cross_key_value`.
 
         Args:
           encoded: Output of the encoder.
@@ -256,7 +265,15 @@ class TransformerLayer(nnx.Module):
         segments: Int[Array, "B T"] | None,
         arguments: dict[str, Any],
     ) -> Attended:
-        """Attend to the memory, if there is one, followed by the inputs."""
+        """Compute self-attention. Keys and values come from the memory (if any) followed by x.
+
+        Args:
+          x: Inputs of the layer.
+          memory: Inputs of the layer for earlier positions, or None.
+          lengths: Number of positions of x before the padding, or None.
+          segments: Sequence number of each position of x, or None.
+          arguments: Other arguments of `MultiHeadAttention.__call__`.
+        """
         context = x
         if memory is not None:
             if segments is not None:
@@ -303,7 +320,7 @@ class TransformerLayer(nnx.Module):
         lengths: Int[Array, " B"] | None,
         arguments: dict[str, Any],
     ) -> Attended:
-        """Attend to the keys and values of an encoder."""
+        """Compute cross-attention: queries from x, and the given keys and values of an encoder."""
         assert self.cross_attention is not None
         inputs = self._normalize_input(x, self.cross_attention_norm)
         return _as_attended(
@@ -311,24 +328,24 @@ class TransformerLayer(nnx.Module):
         )
 
     def _normalize_input(self, x: Array, norm: Any) -> Array:
-        """Return norm(x) if the layer has norm="before", otherwise x."""
+        """Return norm(x) if the layer was made with norm="before", otherwise x."""
         return norm(x) if self.norm == "before" else x
 
     def _add(
         self, x: Array, update: Array, norm: Any, rate: Rate, rngs: Rngs | None
     ) -> Float[Array, "B T D"]:
-        """Apply dropout to `update` and add it to x. Normalize the sum if norm="after"."""
+        """Return x + dropout(update), normalized if the layer was made with norm="after"."""
         y = x + dropout(update, rate, rngs)
         return y if self.norm == "before" else norm(y)
 
 
 def _as_attended(output: Any) -> Attended:
-    """Convert the output of multi-head attention to `Attended` if it is a plain array."""
+    """Return the output of `MultiHeadAttention`, an array or an `Attended`, as an `Attended`."""
     return output if isinstance(output, Attended) else Attended(output)
 
 
 def _check_cache(memory: Array | None, segments: Array | None) -> None:
-    """Raise a ValueError if arguments are given that a cache does not support."""
+    """Raise a ValueError unless memory and segments are None, which a cache requires."""
     for name, value in (("memory", memory), ("segments", segments)):
         if value is not None:
             raise ValueError(f"{name} must be None with a cache; got shape {value.shape}.")

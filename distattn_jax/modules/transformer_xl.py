@@ -1,4 +1,4 @@
-"""Parameters of Transformer-XL attention: the projection of positions and two biases."""
+"""Module with the parameters of Transformer-XL attention: a projection and two bias vectors."""
 
 from typing import Any
 
@@ -17,8 +17,9 @@ class TransformerXL(nnx.Module):
       head_features: Width H of each head.
       features: Width D of the sinusoidal position encodings. Must be even. The paper uses the width
         of the model.
-      shared: Share one pair of biases between all heads. Otherwise each head has its own pair.
-      projection_init: Initializer of the projection of position encodings, shape (N, D, H).
+      shared: If True, all heads share one pair of biases. If False, each head has its own pair.
+      projection_init: Initializer of the matrices that project position encodings to the width of a
+        head, shape (N, D, H).
       bias_init: Initializer of the content bias and of the position bias.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.

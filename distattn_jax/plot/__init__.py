@@ -1,4 +1,4 @@
-"""Figures and interactive pages of attention heads, and figures of training runs, from arrays."""
+"""Figures and interactive pages of attention heads, and learning curves, made from arrays."""
 
 from distattn_jax.plot.coefficients import coefficient_curves, coefficient_matrices, mapping_curves
 from distattn_jax.plot.curves import learning_curves

@@ -1,10 +1,11 @@
-"""Figures of the learnable sigmoid, the factor by which a distance changes a score.
+"""Figures of the learnable sigmoid f, which multiplies attention scores in the DA-Transformer.
 
 f(x; v) = (1 + eᵛ) / (1 + eᵛ⁻ˣ),   x = wR   (DA-Transformer, eq. 5)
 
-R is the distance between query and key, w is the distance weight of a head, and v is the shape of
-its sigmoid. A head with w < 0 is local: it shrinks the scores of distant keys. A head with w > 0 is
-global: it multiplies the scores of distant keys by up to 1 + eᵛ. f = 1 leaves a score unchanged.
+R is the distance between query and key. Each head has two parameters: the distance weight w, and
+the parameter v, which determines the shape of the sigmoid. A head with w < 0 is local: it shrinks
+the scores of distant keys. A head with w > 0 is global: it multiplies the scores of distant keys by
+up to 1 + eᵛ. f = 1 leaves a score unchanged.
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,8 @@ def mapping_curves(shapes: Vector, *, limit: float | int = 10) -> Figure:
     """Plot the learnable sigmoid f(x; v) against x, one curve for each v (Figure 1 of the paper).
 
     Args:
-      shapes: Values of the shape v, shape (M,).
-      limit: The weighted distance x runs from -limit to limit.
+      shapes: Values of the parameter v, one for each curve, shape (M,).
+      limit: Largest |x|. The horizontal axis runs from -limit to limit.
     """
     shapes = style.check_array("shapes", shapes, ("M",))
     if limit <= 0:
@@ -59,11 +60,11 @@ def coefficient_curves(
 ) -> Figure:
     """Plot the coefficient f(wR; v) of every head against the distance R between query and key.
 
-    The legend lists the heads from the largest w to the smallest. Heads are counted from 1.
+    The legend lists the heads from the largest w to the smallest, and counts heads from 1.
 
     Args:
       weight: Distance weights w of the heads, shape (N,).
-      shape: Shape parameters v of the heads, shape (N,).
+      shape: Parameters v of the sigmoids of the heads, shape (N,).
       max_distance: Largest distance R on the horizontal axis.
     """
     weight = style.check_array("weight", weight, ("N",))
@@ -94,8 +95,8 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
 
     Args:
       weights: Values of the distance weight w, one for each column of the figure.
-      shapes: Values of the sigmoid shape v, one for each row of the figure.
-      length: Number of rows and columns of a matrix. The positions i and j run over this length.
+      shapes: Values of the parameter v of the sigmoid, one for each row of the figure.
+      length: Number of query positions i (rows) and of key positions j (columns) of each matrix.
     """
     weights = style.check_array("weights", weights, ("columns",))
     shapes = style.check_array("shapes", shapes, ("rows",))
@@ -125,7 +126,12 @@ def coefficient_matrices(weights: Vector, shapes: Vector, *, length: int) -> Fig
 
 
 def _evaluate(x: np.ndarray, shape: np.ndarray) -> np.ndarray:
-    """Return the learnable sigmoid f(x[i]; shape[i]) for every i along the first axis."""
+    """Return the learnable sigmoid f(x[m]; v[m]) for every index m of the first axis.
+
+    Args:
+      x: Weighted distances, shape (M, ...).
+      shape: Values of v, shape (M,).
+    """
     return np.asarray(jax.vmap(learnable_sigmoid)(jnp.asarray(x), jnp.asarray(shape)))
 
 
@@ -139,10 +145,16 @@ def _plot_curves(
     xlabel: str,
     ylabel: str,
 ) -> Figure:
-    """Plot curves in one panel.
+    """Plot M curves of K points in one panel, with a legend on the right.
 
-    `coefficients` has shape (M, K) for M curves of K points. `order` has the indices of the curves
-    in the order of the legend.
+    Args:
+      x: Horizontal coordinates, shape (K,).
+      coefficients: Vertical coordinates, shape (M, K).
+      order: Indices of the curves in the order of the legend.
+      colours: Colour of each curve.
+      labels: Text of each curve in the legend.
+      xlabel: Label of the horizontal axis.
+      ylabel: Label of the vertical axis.
     """
     legend_columns = -(-len(labels) // 16)
     font_size = style.SETTINGS["legend.fontsize"]
@@ -160,5 +172,5 @@ def _plot_curves(
 
 
 def _format(x: float, digits: int = 3) -> str:
-    """Format a number with `digits` significant digits and a typographic minus sign."""
+    """Format a number with `digits` significant digits, and with "−" instead of "-"."""
     return f"{x:.{digits}g}".replace("-", "\N{MINUS SIGN}")

@@ -23,17 +23,18 @@ def learning_curves(
 ) -> Figure:
     """Plot metrics against training steps: one panel per metric, one line per method.
 
-    If a method has several seeds, its line is the mean over seeds, and a band spans the values of
-    all seeds. A caption then explains the band. All panels have the same horizontal axis.
+    If a method has several seeds, its line is the mean over seeds, and a band runs from the lowest
+    to the highest value. A caption then explains the band. All panels have the same horizontal
+    axis.
 
     Args:
       history: `history[method][metric]` is a pair (steps, values) of shapes (K,) and (seeds, K).
-        Steps and seeds may differ between methods. If a method lacks a metric, the panel of this
-        metric omits the method.
-      metrics: Metrics to plot, in this order.
-      labels: Dict from a method to its text in the legend. For other methods, the legend shows the
-        method itself.
-      unit: Plural noun that the caption uses for the first axis of the values.
+        Steps and seeds may differ between methods. If a method has no values of a metric, the panel
+        of this metric omits the method.
+      metrics: Names of the metrics to plot, one panel each, in this order.
+      labels: Dict from the name of a method to its text in the legend. A method without an entry
+        has its name as text.
+      unit: Plural noun in the caption for the first axis of the values, such as "seeds".
     """
     known = {metric for curves in history.values() for metric in curves}
     unknown = [metric for metric in metrics if metric not in known]

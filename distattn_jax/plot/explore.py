@@ -1,9 +1,9 @@
 """Interactive page of attention heads: one HTML file that needs neither a network nor a server.
 
-The page shows the text with the attention that each token receives, a grid of the maps of all
-layers and heads, one map in full size, and the position parameters of each head (see
-`head_positions`). A second model can be shown beside the first. Style and scripts are in the folder
-`page`.
+A map is the matrix of the attention weights of one head. The page shows the text with the attention
+that each token receives, a grid with the maps of all layers and heads, one map in full size, and
+the position parameters of each head (see `head_positions`). It can show a second model beside the
+first. Style and scripts are in the folder `page`.
 """
 
 import base64
@@ -38,14 +38,14 @@ class AttentionPart(NamedTuple):
     """Attention maps of one part of a model, such as its encoder, with tokens and variants.
 
     Attributes:
-      maps: Attention weights, shape (L, N, T, S) for L layers of N heads.
+      maps: Attention weights of one text, shape (L, N, T, S) for L layers of N heads.
       tokens: The S key tokens.
       query_tokens: The T query tokens. None means that queries and keys are the same tokens.
       variants: Attention variant of each layer. If None, the page shows no parameters of the heads.
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
-        shape (S,). The page can then show only the attention between the texts. None means one
-        text.
-      axis_names: Names of the queries and of the keys.
+        shape (S,). A reader of the page can then hide the attention inside of each text. None means
+        one text.
+      axis_names: Names of the query axis and of the key axis.
     """
 
     maps: np.ndarray | Array
@@ -59,8 +59,10 @@ class AttentionPart(NamedTuple):
 class _CheckedPart(NamedTuple):
     """Part of a model, validated and restricted to the selected layers.
 
-    `maps` has the attention weights. `content` is the JSON object of the part without the weights.
-    `_write_part` adds the weights, with a number of bits for which the page is small enough.
+    Attributes:
+      maps: Attention weights of the selected layers, shape (L, N, T, S).
+      content: JSON object of the part, without the weights. `_write_part` adds the weights later,
+        when their number of bits is known.
     """
 
     maps: np.ndarray
@@ -68,7 +70,7 @@ class _CheckedPart(NamedTuple):
 
 
 class _Model(NamedTuple):
-    """One of the models of a page."""
+    """Model on a page, with its title, a caption below the title, and its parts."""
 
     title: str
     caption: str
@@ -78,7 +80,7 @@ class _Model(NamedTuple):
 class AttentionPage:
     """Interactive page of one or two models, made by `explore`.
 
-    A notebook displays the page if it is the value of a cell.
+    A notebook displays the page if it is the last value of a cell.
     """
 
     def __init__(self, models: Sequence[_Model], max_bytes: int):
@@ -86,9 +88,10 @@ class AttentionPage:
 
     @functools.cached_property
     def html(self) -> str:
-        """Complete HTML document.
+        """HTML document of the page.
 
-        Weights have 8 bits, or fewer if the page would otherwise exceed `max_bytes` of `explore`.
+        Weights have 8 bits, or fewer if the page would otherwise be larger than the argument
+        `max_bytes` of `explore`.
         """
         for levels in LEVELS:
             page = _write_page(self._models, levels)
@@ -139,8 +142,9 @@ def explore(
     """Make an interactive page of attention maps, one HTML document that needs no network.
 
     Weights are stored in 8 bits: a shown weight differs from the exact one by at most 0.4 % of the
-    largest weight of its head. If the page exceeds `max_bytes`, weights have fewer bits, and the
-    page says so. The received attention and the parameters of the heads are exact.
+    largest weight of its head. If the page would be larger than `max_bytes`, weights have fewer
+    bits, and the page says so. The received attention (the weights of each key, summed over the
+    queries) and the parameters of the heads are exact.
 
     Args:
       maps: Attention weights of one text, shape (L, N, T, S) for L layers of N heads. For a model
@@ -153,12 +157,12 @@ def explore(
         curve of a bias, or the tables of relative positions. None shows none of these.
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
         shape (S,). None means one text.
-      axis_names: Names of the queries and of the keys.
-      layers: Indices of the layers to show. None shows all.
+      axis_names: Names of the query axis and of the key axis.
+      layers: Indices of the layers to show, counted from 0. None shows all.
       title: Name of the model.
       caption: Line of text below the title, such as the prediction of the model.
-      against: Page of another model, which is shown beside this one.
-      max_bytes: Largest size of the page.
+      against: Page of another model. The new page shows both models side by side.
+      max_bytes: Largest size of the page in bytes.
     """
     if isinstance(maps, Mapping):
         fields: dict[str, Any] = {"tokens": tokens, "query_tokens": query_tokens}
@@ -186,7 +190,13 @@ def explore(
 
 
 def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) -> _CheckedPart:
-    """Validate a part, and select its layers. A ValueError names the wrong argument."""
+    """Validate a part of a model, and select layers. Raise a ValueError for a wrong argument.
+
+    Args:
+      name: Name of the part, such as "encoder", or "" if the model has one part only.
+      part: Maps, tokens and variants of the part.
+      layers: Indices of the layers to show. None shows all.
+    """
     place = f" of the part {name!r}" if name else ""
     queries = part.tokens if part.query_tokens is None else part.query_tokens
     for argument, names in (("tokens", part.tokens), ("query_tokens", queries)):
@@ -224,7 +234,10 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
 
 
 def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
-    """Validate the segments, and return them as a list, or None if there is only one text."""
+    """Validate the segments of a part. Return them as a list, or None if there is only one text.
+
+    `place` is the end of the argument's name in error messages, such as " of the part 'encoder'".
+    """
     if part.segments is None:
         return None
     segments = np.asarray(part.segments)
@@ -241,10 +254,16 @@ def _check_segments(part: AttentionPart, place: str) -> list[int] | None:
 def _describe_layers(
     part: AttentionPart, maps: np.ndarray, indices: Sequence[int], place: str, *, causal: bool
 ) -> list[dict[str, Any]] | None:
-    """Return the position parameters of each selected layer, as JSON objects.
+    """Return the position parameters of each selected layer as a JSON object.
 
-    Return None if the part has no variants. `maps` has shape (L, N, T, S). `place` names the part
-    in error messages.
+    Return None if the part has no variants.
+
+    Args:
+      part: Part of a model.
+      maps: Attention weights of all layers, shape (L, N, T, S).
+      indices: Indices of the selected layers.
+      place: End of the argument's name in error messages, such as " of the part 'encoder'".
+      causal: True if no query attends to a later key.
     """
     variants = part.variants
     if variants is None:
@@ -287,7 +306,7 @@ def _write_page(models: Sequence[_Model], levels: int) -> str:
 
 
 def _write_part(part: _CheckedPart, levels: int) -> dict[str, Any]:
-    """Return a part of a model as a JSON object."""
+    """Return a part of a model as a JSON object, with weights stored as integers up to `levels`."""
     integers, largest = quantise(part.maps, levels)
     return {**part.content, "maps": pack(integers), "largest": pack(largest)}
 
@@ -313,9 +332,9 @@ def _write_positions(layer: HeadPositions) -> dict[str, Any]:
 
 
 def _digest(text: str) -> str:
-    """Return the digest of a script or style, for the content security policy of the page.
+    """Return the SHA-256 digest of a script or style, for the page's content security policy.
 
-    A browser ignores all scripts and styles whose digest is not in the policy.
+    A browser ignores scripts and styles whose digest is not in the policy.
     """
     digest = hashlib.sha256(text.encode("utf-8")).digest()
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"

@@ -1,10 +1,14 @@
 """Position parameters of the heads of an attention variant, as numbers, curves and tables.
 
-A distance-aware head has the parameters w and v, and the curve of its coefficient. A head with a
-bias has the curve of its bias. A head of Transformer-XL or TENER has the curve of the score that
-depends only on the relative position. A head with relative positions (Shaw et al. 2018) has one
-vector for each relative position: a curve shows the norm of each vector, and a table shows the
-cosine similarity of each pair of vectors.
+Position parameters are the parameters of a head that act on distances or relative positions. They
+are described in a different way for each variant:
+
+- `DistanceAware`: the numbers w and v, and the coefficient f(w|i - j|) as a curve.
+- `DistanceBias`: the parameters of the bias, such as a slope, and the bias as a curve.
+- `TransformerXL` and `Adapted` (TENER): the part of the score that depends only on the relative
+  position, as a curve.
+- `RelativePosition` (Shaw et al. 2018): the norms of the position vectors as a curve, and the
+  cosine similarities of all pairs of position vectors as a table.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,12 +52,12 @@ class Curves(NamedTuple):
     """One curve for each of the N heads of a layer.
 
     Attributes:
-      title: Name of the curves.
+      title: Title of the chart.
       x_label: Label of the horizontal axis.
       x: Horizontal coordinates, shape (K,).
       y: Vertical coordinates, shape (N, K).
-      baseline: Value of y that has no effect on attention, drawn as a dotted line. None draws no
-        line.
+      baseline: Value of y at which the position has no effect on attention, such as the coefficient
+        1. It is drawn as a dotted line. None draws no line.
     """
 
     title: str
@@ -67,7 +71,7 @@ class Similarities(NamedTuple):
     """Cosine similarities of the position vectors of each of the N heads of a layer.
 
     Attributes:
-      title: Name of the table.
+      title: Title of the table.
       positions: Relative positions j - i of query i and key j, shape (R,).
       cosines: Cosine similarity of each pair of position vectors, shape (N, R, R).
     """
@@ -78,11 +82,11 @@ class Similarities(NamedTuple):
 
 
 class HeadPositions(NamedTuple):
-    """Position parameters of the N heads of a layer.
+    """Position parameters of the N heads of a layer. Empty fields do not apply to the variant.
 
     Attributes:
-      numbers: Dict from the name of a parameter to its values, shape (N,).
-      curves: Curves of the heads.
+      numbers: Dict from the name of a parameter, such as "w", to its values, shape (N,).
+      curves: Curves of the heads, such as the coefficient against the distance.
       tables: Cosine similarities of the position vectors of the heads.
     """
 
@@ -94,7 +98,7 @@ class HeadPositions(NamedTuple):
 def describe_heads(
     variant: Variant, heads: int, queries: int, keys: int, *, causal: bool
 ) -> HeadPositions:
-    """Return the position parameters of the heads of one layer.
+    """Return the position parameters of the heads of one layer: numbers, curves and tables.
 
     Args:
       variant: Attention variant of the layer. The first axis of its arrays has size `heads` or 1.
@@ -132,7 +136,7 @@ def describe_heads(
 
 
 def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
-    """Return w, the parameters of the mapping, and the coefficient of each distance."""
+    """Return w, the parameters of the mapping such as v, and the curve of the coefficient."""
     names = SHAPE_NAMES.get(every_head.mapping, ())
     numbers = _name_numbers(("w", *names), (every_head.weight, every_head.shape))
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
@@ -141,7 +145,7 @@ def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -
 
 
 def _name_numbers(names: Sequence[str], parameters: Any) -> dict[str, np.ndarray]:
-    """Return a dict from each name to its parameter array. Omit arrays without a name."""
+    """Return a dict from names to the arrays of a pytree, in order. Omit arrays without a name."""
     arrays = map(np.asarray, jax.tree.leaves(parameters))
     return dict(zip(names, arrays, strict=False))
 
@@ -149,8 +153,8 @@ def _name_numbers(names: Sequence[str], parameters: Any) -> dict[str, np.ndarray
 def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPositions:
     """Return norms and cosine similarities of the position vectors of keys and of values.
 
-    The mean vector is subtracted first, because adding the same vector to all keys changes no
-    attention weight.
+    The mean of the position vectors of a head is subtracted first, because adding the same vector
+    to all keys does not change the attention weights.
     """
     curves, tables = [], []
     for kind, table in (("keys", every_head.keys), ("values", every_head.values)):
@@ -182,6 +186,12 @@ def _score_position(head: Any, positions: jax.Array) -> jax.Array:
 def _evaluate(
     every_head: Variant, function: Callable[[Any, jax.Array], jax.Array], positions: np.ndarray
 ) -> np.ndarray:
-    """Return `function(head, positions)` of every head, stacked to shape (N, positions)."""
+    """Return `function(head, positions)` for every head as an array, with one row per head.
+
+    Args:
+      every_head: Variant whose arrays have a leading axis of N heads.
+      function: Function of the variant of one head, and of the positions.
+      positions: Distances or relative positions, shape (K,).
+    """
     integers = jnp.asarray(positions, jnp.int32)
     return np.asarray(jax.vmap(lambda head: function(head, integers))(every_head), np.float32)

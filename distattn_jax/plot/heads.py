@@ -1,4 +1,4 @@
-"""Figures of the distance weight w and the sigmoid shape v of heads (DA-Transformer, eq. 5)."""
+"""Bar charts of the distance weight w and the parameter v of heads (DA-Transformer, eq. 5)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,17 +19,18 @@ Heads = np.ndarray | Array | Mapping[str, np.ndarray | Array]
 def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figure:
     """Draw w and v of every distance-aware head as bars (Figures 6 and 7 of the paper).
 
-    w is the distance weight of a head, and v is the shape of its sigmoid. Heads with the same index
-    in models with different seeds do not correspond. The heads of all layers of a model are
-    therefore sorted by w. Each bar shows the mean, over seeds, of the heads with the same rank. The
-    vertical line at a bar runs from the lowest to the highest value over seeds.
+    w is the distance weight of a head, and v is the parameter of its sigmoid. In models with
+    different seeds, head 1 of one model does not correspond to head 1 of another. The heads of all
+    layers of a model are therefore sorted by w, and the first bar shows the mean, over seeds, of
+    the smallest w of each model, and so on. A vertical line at each bar runs from the lowest to the
+    highest value over seeds.
 
     Args:
-      weight: w, shape (seeds, L, N) for L layers of N heads. To draw several parts of a model
-        separately, pass a dict from the title of a part to its w.
-      shape: v, with the same titles and shapes as `weight`.
-      paired: If True, the v of a head is drawn at the rank of its w. Otherwise the values of v are
-        sorted separately, as in the paper.
+      weight: Values of w, shape (seeds, L, N) for L layers of N heads. To draw several parts of a
+        model separately, pass a dict from the title of each part to its values of w.
+      shape: Values of v, with the same titles and shapes as `weight`.
+      paired: If True, bars at the same place show w and v of the same heads. If False, the values
+        of v are sorted separately, as in the paper.
     """
     weights = weight if isinstance(weight, Mapping) else {"": weight}
     shapes = shape if isinstance(shape, Mapping) else {"": shape}
@@ -69,7 +70,11 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
 def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.ndarray, np.ndarray]:
     """Return w and v, each of shape (seeds, L * N), with the heads of each seed sorted by w.
 
-    If `paired` is False, v is sorted by its own values instead.
+    Args:
+      title: Title of the part of the model, for error messages.
+      weight: Values of w, shape (seeds, L, N).
+      shape: Values of v, shape (seeds, L, N).
+      paired: If False, v is sorted by its own values instead.
     """
     suffix = f"[{title!r}]" if title else ""
     weight = style.check_array(f"weight{suffix}", weight, ("seeds", "L", "N"))
@@ -83,7 +88,12 @@ def _rank_heads(title: str, weight: Any, shape: Any, paired: bool) -> tuple[np.n
 def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_by: str) -> None:
     """Draw one bar per head: the mean over seeds, with a line from the minimum to the maximum.
 
-    The values have shape (seeds, heads).
+    Args:
+      axes: Matplotlib axes.
+      values: Values of w or v, shape (seeds, heads).
+      colours: One colour, or one for each head.
+      name: "w" or "v", the name of the values.
+      sorted_by: "w" or "v", the values by which the heads are sorted.
     """
     ranks = np.arange(1, values.shape[1] + 1)
     axes.bar(ranks, values.mean(0), color=colours, width=0.75)

@@ -1,4 +1,4 @@
-"""Heat maps of attention weights, side by side: rows are queries, columns are keys."""
+"""Heat maps of attention weights, side by side. Rows of a map are queries, columns are keys."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,19 +28,19 @@ def attention_maps(
 ) -> Figure:
     """Draw attention weights as heat maps with tokens on both axes.
 
-    In texts of up to about 80 tokens, the axes name every token. In longer texts, the maps shrink
-    to fit the figure, and the axes name only every second token, or fewer. The axis labels then say
-    so.
+    Up to a length of about 80 tokens, the axes name every token. For longer texts, the maps shrink
+    to fit the figure, and the axes name only every second token, or every third, and so on. The
+    axis labels then say so.
 
     Args:
-      maps: Dict from the title to attention weights of shape (T, S). A title may have several
-        lines.
+      maps: Dict from the title of each map to its attention weights, shape (T, S). A title may have
+        several lines.
       tokens: The S key tokens.
-      query_tokens: The T query tokens. None uses `tokens`.
-      axis_names: Names of the vertical and of the horizontal axis.
-      columns: Number of maps in a row. None fits as many as the width allows.
-      max_weight: Upper end of the colour scale. Larger weights share the darkest colour. None
-        uses the largest weight.
+      query_tokens: The T query tokens. None means `tokens`.
+      axis_names: Names of the query axis (vertical) and of the key axis (horizontal).
+      columns: Number of maps in a row of the figure. None chooses the number with the largest maps.
+      max_weight: Weight with the darkest colour, which larger weights also have. None means the
+        largest weight.
     """
     query_tokens = tokens if query_tokens is None else query_tokens
     if not maps or not tokens or not query_tokens:
@@ -88,16 +88,16 @@ def attention_maps(
 
 
 class _Layout(NamedTuple):
-    """Positions of all maps in a figure. Lengths are in inches.
+    """Sizes and positions of all maps in a figure. Lengths are in inches.
 
     Attributes:
       rows: Number of rows of maps.
       columns: Number of maps in a row.
       map_width: Width of one map.
       map_height: Height of one map.
-      left: Space for the query tokens of a row.
-      above: Space for the title of a map.
-      below: Space for the key tokens of a map.
+      left: Width of the space for the query tokens, left of the first map of a row.
+      above: Height of the space for the title, above a map.
+      below: Height of the space for the key tokens, below a map.
       font_size: Font size of the tokens in points.
       every: 1 if all tokens are named, 2 if every second token is named, and so on.
     """
@@ -114,17 +114,17 @@ class _Layout(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Width of the figure."""
+        """Width of the figure in inches."""
         return self.left + self.columns * (self.map_width + GAP) + COLOUR_BAR
 
     @property
     def height(self) -> float:
-        """Height of the figure."""
+        """Height of the figure in inches."""
         return self.rows * (self.above + self.map_height + self.below)
 
     @property
     def overflow(self) -> float:
-        """Length by which the figure is too wide or too high; 0 if it fits."""
+        """Number of inches by which the figure is too wide or too high. It is 0 if it fits."""
         return max(0.0, self.width - MAX_WIDTH - 1e-9, self.height - MAX_HEIGHT - 1e-9)
 
     def rectangle(self, row: int, column: int) -> tuple[float, float, float, float]:
@@ -142,7 +142,11 @@ class _Layout(NamedTuple):
     def _fractions(
         self, x: float, top: float, width: float, height: float
     ) -> tuple[float, float, float, float]:
-        """Return (left, bottom, width, height) of a rectangle, as fractions of the figure."""
+        """Convert a rectangle in inches to fractions of the figure: (left, bottom, width, height).
+
+        `x` is the distance of its left side from the left side of the figure, and `top` is the
+        distance of its upper side from the bottom of the figure.
+        """
         bottom = (top - height) / self.height
         return x / self.width, bottom, width / self.width, height / self.height
 
@@ -150,7 +154,14 @@ class _Layout(NamedTuple):
 def _arrange(
     titles: Sequence[str], tokens: Sequence[str], query_tokens: Sequence[str], columns: int | None
 ) -> _Layout:
-    """Return the layout with the largest maps in which all titles and named tokens fit."""
+    """Return the layout with the largest maps for which the figure is not too large.
+
+    Args:
+      titles: Titles of the maps.
+      tokens: Key tokens.
+      query_tokens: Query tokens.
+      columns: Number of maps in a row. None tries all numbers.
+    """
     lines = [title.split("\n") for title in titles]
     title_size = style.SETTINGS["axes.titlesize"]
     title_width = max(style.text_width(line, title_size) for title in lines for line in title)
@@ -193,7 +204,12 @@ def _arrange(
 
 
 def _name_tokens(tokens: Sequence[str], every: int) -> tuple[range, list[str]]:
-    """Return the positions and names of every n-th token, where n is `every`, for the ticks."""
+    """Return the positions and labels of the ticks of an axis, one for every n-th token.
+
+    Args:
+      tokens: Tokens on the axis.
+      every: The number n. 1 means all tokens.
+    """
     return range(0, len(tokens), every), [_shorten(token) for token in tokens[::every]]
 
 

@@ -1,8 +1,9 @@
-"""Arrays in a page of HTML: attention weights in few bits, compressed and written as text.
+"""Arrays in an HTML page: attention weights as small integers, compressed and written as text.
 
-A weight a is stored as the integer q = round(Q √(a / m)), where m is the largest weight of the map
-and Q is the number of levels, 255 for 8 bits. The page computes a = m (q / Q)². The square root
-keeps small weights: the error is at most √(a m) / Q, which is at most 0.4 % of m for 8 bits.
+A weight a is stored as the integer q = round(Q √(a / m)), where m is the largest weight of its map,
+and Q is the largest integer, 255 for 8 bits. The page computes a = m (q / Q)². Because of the
+square root, small weights have small errors: the error is at most about √(a m) / Q, which is at
+most 0.4 % of m for 8 bits.
 """
 
 import base64
@@ -15,11 +16,15 @@ LEVELS = (255, 127, 63, 31, 15)  # tried in this order until the page is small e
 
 
 def quantise(maps: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the integer of each weight, (..., T, S), and the largest weight of each map, (...).
+    """Convert attention weights to integers from 0 to `levels`.
 
     Args:
       maps: Attention weights, at least 0, shape (..., T, S).
       levels: Largest integer Q, at most 255.
+
+    Returns:
+      The integer of each weight, shape (..., T, S), and the largest weight of each map, shape
+      (...).
     """
     largest = maps.max(axis=(-2, -1))
     divisor = np.where(largest > 0, largest, 1)[..., None, None]
@@ -28,10 +33,10 @@ def quantise(maps: np.ndarray, levels: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def pack(array: np.ndarray) -> dict[str, Any]:
-    """Return an array as a JSON object: its dtype, its shape and its compressed bytes.
+    """Convert an array to a JSON object with its dtype, its shape and its compressed bytes.
 
     Args:
-      array: Array to store. A dtype other than uint8 is converted to float32.
+      array: Array to store. Arrays of other dtypes than uint8 are converted to float32.
     """
     if array.dtype != np.uint8:
         array = array.astype("<f4")

@@ -16,13 +16,14 @@ Vector = np.ndarray | Array
 
 
 def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
-    """Draw the norms of position vectors: heads against relative positions, one panel per layer.
+    """Draw the norms of position vectors as heat maps, one panel per layer.
 
-    A row of panels shows one table, such as that of the keys, with a colour scale of its own.
+    Rows of a panel are heads, columns are relative positions. A row of panels shows one table, such
+    as the table for keys, and has its own colour scale.
 
     Args:
-      norms: Dict from the title of each table to its norms, shape (L, N, R) for L layers of N
-        heads.
+      norms: Dict from the title of each table to the norms of its vectors, shape (L, N, R) for L
+        layers, N heads and R relative positions.
       positions: The R relative positions, in ascending order without gaps.
     """
     positions = style.check_array("positions", positions, ("R",))
@@ -50,14 +51,14 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
 
 
 def relation_similarities(similarities: Mapping[str, Vector], positions: Vector) -> Figure:
-    """Draw the cosine similarity of the position vectors of all pairs of relative positions.
+    """Draw the cosine similarities of all pairs of position vectors as heat maps.
 
-    A row of panels shows one table, such as that of the keys, and a column shows one layer. A
-    similarity near 1 means that two relative positions act alike.
+    A row of panels shows one table, such as the table for keys, and a column shows one layer. A
+    similarity near 1 means that two relative positions have nearly the same effect.
 
     Args:
-      similarities: Dict from the title of each table to its similarities, shape (L, R, R) for L
-        layers.
+      similarities: Dict from the title of each table to its cosine similarities, shape (L, R, R)
+        for L layers and R relative positions.
       positions: The R relative positions, in ascending order without gaps.
     """
     positions = style.check_array("positions", positions, ("R",))
@@ -84,10 +85,15 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
 def _check_tables(
     name: str, tables: Mapping[str, Vector], shape: tuple[str | int, ...]
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Return all tables as float64, and the number of layers.
+    """Return all arrays of a dict as float64, and the number of layers (size of the first axis).
 
-    Raise a ValueError if the shape of a table is wrong, or if tables differ in the number of
+    Raise a ValueError if an array has a wrong shape, or if the arrays differ in the number of
     layers.
+
+    Args:
+      name: Name of the argument, for the error message.
+      tables: Dict from the title of each table to its array.
+      shape: Expected size of each axis. A string stands for any size above 0.
     """
     arrays = {
         title: style.check_array(f"{name}[{title!r}]", table, shape)

@@ -1,4 +1,4 @@
-"""Palette, Matplotlib settings and file format of all figures.
+"""Colours, Matplotlib settings and file format of all figures.
 
 Figures are made with Matplotlib's class `Figure`, without pyplot. They can therefore be drawn
 without a screen and in several threads.
@@ -109,7 +109,7 @@ _settings_lock = threading.RLock()  # Matplotlib's settings are global to all th
 
 @contextlib.contextmanager
 def use_style() -> Iterator[None]:
-    """Apply this project's Matplotlib settings, and none of the user's, inside a `with` block."""
+    """Use the Matplotlib settings of this project, instead of the user's, inside a `with` block."""
     with _settings_lock, matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(SETTINGS)
@@ -117,10 +117,10 @@ def use_style() -> Iterator[None]:
 
 
 def method_colours(methods: Iterable[str]) -> dict[str, str]:
-    """Assign a different colour to each method.
+    """Return a dict from the name of each method to its colour. All colours differ.
 
-    A method (attention variant or guide) in METHOD_COLOURS or GUIDE_COLOURS has the same colour in
-    every figure. The remaining methods receive unused colours of the palette.
+    A method is an attention method or a guide. Methods in METHOD_COLOURS or GUIDE_COLOURS have the
+    same colour in every figure. All others get colours of the palette that are not used yet.
     """
     methods = list(methods)
     known = METHOD_COLOURS | GUIDE_COLOURS
@@ -134,7 +134,7 @@ def method_colours(methods: Iterable[str]) -> dict[str, str]:
 
 
 def head_colours(weight: np.ndarray) -> list[tuple[float, ...]]:
-    """Return one RGBA colour per head: blue where w < 0, orange elsewhere, darker for larger |w|.
+    """Return one RGBA colour per head: blue for w < 0, otherwise orange, and darker for larger |w|.
 
     Args:
       weight: Distance weights w of the heads, shape (N,).
@@ -151,11 +151,13 @@ def head_colours(weight: np.ndarray) -> list[tuple[float, ...]]:
 def make_panels(
     rows: int, columns: int, *, width: float, height: float
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure and the list of its axes, row by row. Call this inside `use_style()`.
+    """Make a figure with a grid of panels. Return the figure and its axes, row by row.
+
+    Call this function inside `use_style()`.
 
     Args:
-      rows: Number of rows.
-      columns: Number of columns.
+      rows: Number of rows of panels.
+      columns: Number of columns of panels.
       width: Width of one panel in inches.
       height: Height of one panel in inches.
     """
@@ -175,17 +177,17 @@ def finish_layout(figure: Figure) -> Figure:
 
 
 def grid_shape(count: int, *, max_columns: int) -> tuple[int, int]:
-    """Return (rows, columns) of a grid for `count` panels.
+    """Return the number of rows and of columns of a grid for `count` panels.
 
-    The grid has as few rows as possible. With this number of rows, it has as few columns as
-    possible.
+    The grid has as few rows as possible, and then as few columns as possible. For example, 4 panels
+    with `max_columns=3` have 2 rows and 2 columns.
     """
     rows = -(-count // max_columns)
     return rows, -(-count // rows)
 
 
 def text_width(text: str, font_size: int) -> float:
-    """Return the width of a text in inches. Dollar signs do not start mathematical notation.
+    """Return the width of a text in inches. Dollar signs are ordinary characters.
 
     Args:
       text: Text without line breaks.
@@ -211,11 +213,11 @@ def add_legend_above(figure: Figure, handles: Sequence[Any], names: Sequence[str
 
 
 def add_colour_bar(figure: Figure, image: Any, label: str, *, ticks: int, **place: Any) -> None:
-    """Add the colour bar of an image.
+    """Add a colour bar for an image to a figure.
 
     Args:
       figure: Matplotlib figure.
-      image: Image with the colour scale.
+      image: Matplotlib image whose colour scale the bar shows.
       label: Label of the bar.
       ticks: Largest number of intervals between ticks.
       **place: Arguments of `Figure.colorbar`, such as the axes beside the bar.
@@ -227,7 +229,7 @@ def add_colour_bar(figure: Figure, image: Any, label: str, *, ticks: int, **plac
 
 
 def frame_panel(axes: Axes, title: str) -> None:
-    """Set the title, a frame and ticks at whole numbers."""
+    """Give a panel a title, a frame on all four sides, and ticks at whole numbers."""
     axes.set_title(title)
     axes.spines[:].set_visible(True)
     for axis in (axes.xaxis, axes.yaxis):
@@ -235,7 +237,7 @@ def frame_panel(axes: Axes, title: str) -> None:
 
 
 def check_array(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarray:
-    """Return the array as float64, or raise a ValueError if its shape is wrong.
+    """Return an array as float64. Raise a ValueError if its shape is wrong.
 
     Args:
       name: Name of the argument, for the error message.
@@ -254,9 +256,9 @@ def check_array(name: str, array: Any, shape: tuple[str | int, ...]) -> np.ndarr
 
 
 def save(figure: Figure, path: str | Path | epath.Path, *, dpi: int = 150) -> None:
-    """Write a figure as a PNG file with 256 colours. Equal figures produce equal bytes.
+    """Write a figure as a PNG file with 256 colours. Equal figures give identical files.
 
-    The palette of 256 colours makes the file about three times smaller, without a visible change.
+    With 256 colours, the file is about three times smaller, without a visible change.
 
     Args:
       figure: Matplotlib figure.

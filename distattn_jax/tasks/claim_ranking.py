@@ -54,9 +54,9 @@ class CandidateOutput(NamedTuple):
 class ClaimRanking(FineTuningTask):
     """Score the relevance of every candidate paper of a claim.
 
-    An example is a claim with its candidates. The loss of an example is the mean over the
-    candidates. The same holds for auxiliary losses on the attention. The metrics are means over
-    claims. All candidates of a claim are kept, because the metrics depend on all of them.
+    An example is a claim with its candidates. The loss of an example, and each auxiliary loss on
+    the attention, is the mean over the candidates. The metrics are means over claims. All
+    candidates of a claim are kept, because the metrics depend on all of them.
     """
 
     criterion: ClassVar[str] = "mrr"
@@ -103,8 +103,8 @@ class ClaimRanking(FineTuningTask):
         """Return the metrics of ranking the candidates by their BM25 scores.
 
         The irrelevant candidates were also chosen by their BM25 scores. Candidates with equal
-        scores keep their stored order, which is random. The training set has no column `bm25`. For
-        such a table, the result is an empty dict.
+        scores keep their stored order, which is random. The result is an empty dict if `table` has
+        no column `bm25`, as in the training set.
         """
         columns = table.columns
         if "bm25" not in columns:

@@ -27,7 +27,7 @@ ALL_LAYERS = -1  # value of the option `guiding.layer`
 
 
 def dataset_option(*names: str) -> Any:
-    """Return the option `dataset` of a task.
+    """Return the dataclass field of the option `dataset` of a task.
 
     Args:
       *names: Names of the data sets that the task can use. The first name is the default.
@@ -36,17 +36,17 @@ def dataset_option(*names: str) -> Any:
 
 
 def tokenizer_option() -> Any:
-    """Return the option `tokenizer` of a task."""
+    """Return the dataclass field of the option `tokenizer` of a task."""
     return option("word_level", "kind of tokenizer", choices=tuple(TOKENIZERS))
 
 
 def longest_option() -> Any:
-    """Return the option `longest` of a task that truncates long texts."""
+    """Return the dataclass field of the option `longest` of a task that truncates long texts."""
     return option(512, "maximum number of tokens of a text; the rest is cut", minimum=1)
 
 
 def embedding_option() -> Any:
-    """Return the option `embedding_features` of a model."""
+    """Return the dataclass field of the option `embedding_features` of a model."""
     return option(300, "width of the embeddings, unless vectors are loaded", minimum=1)
 
 
@@ -163,9 +163,9 @@ GUIDES_WITH_LOSSES = _guides_where(lambda guide: bool(guide.terms))
 
 
 def _weight_option(name: str, default: float, explanation: str) -> Any:
-    """Return an option for the weight of auxiliary losses.
+    """Return the dataclass field of an option: the weight of auxiliary losses on the attention.
 
-    Only the guides that have the weight `name` use this option.
+    A guide is a set of auxiliary losses. Only guides that have the weight `name` use this option.
     """
     methods = _guides_where(lambda guide: name in guide.weights)
     return option((default,), explanation, grid=True, methods=methods, minimum=0)

@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 def plan_batches(lengths: Sequence[int] | np.ndarray, tokens: int = TOKENS_AT_ONCE) -> list[Batch]:
-    """Divide sentences into batches of few different shapes, the shortest sentences first.
+    """Divide sentences into batches, the shortest sentences first. Few batch shapes are used.
 
     Args:
       lengths: Number of tokens of every sentence.
@@ -141,7 +141,7 @@ def _translate_batch(
 
 
 def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[str]:
-    """Return the text of every translation on a single line."""
+    """Return the text of every translation, without line breaks."""
     return [" ".join(text.split()) for text in decode(tokenizer, translations)]
 
 

@@ -77,7 +77,7 @@ class DocumentTask(PredictingTask):
     @classmethod
     @abc.abstractmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return a dict with the column that the model predicts."""
+        """Return a dict with one column, the labels or the ratings that the model predicts."""
 
     @classmethod
     def describe_examples(

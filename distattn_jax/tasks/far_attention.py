@@ -52,13 +52,14 @@ def measure_far_attention(
 
     Args:
       path: Folder of a run on language modeling.
-      lengths: Numbers of tokens of an example.
-      distance: Keys at a larger distance are far. If None, the length of the training examples.
+      lengths: Lengths of the examples to measure, in tokens.
+      distance: Largest distance of a key that is not far, in tokens. If None, the length of the
+        training examples.
       split: Name of the split.
       examples: Number of examples of each length, from the start of the split.
 
     Returns:
-      Dict from each length to the shares.
+      Dict from each length to the shares of the attention on far keys.
     """
     task = load_language_modeling(path)
     params = load_parameters(path, task)
@@ -82,7 +83,7 @@ def measure_far_attention(
 def _far_share(
     task: LanguageModeling, params: Any, batch: Any, *, distance: int
 ) -> Float[Array, "M L N"]:
-    """Return the share of far keys in the attention of each model on one example.
+    """Return the share of the attention on far keys for every head of every model.
 
     The batch has one example without padding. A key is far if its distance is above `distance`.
     """

@@ -67,7 +67,10 @@ class FineTuningTask(TextTask):
         )
 
     def per_example(self, loss: Loss) -> Loss:
-        """Convert a loss with one value per text into a loss with one value per example."""
+        """Convert a loss function with one value per text into one with one value per example.
+
+        By default, an example is a single text or pair, and `loss` is returned unchanged.
+        """
         return loss
 
     def apply_for_training(
@@ -90,7 +93,7 @@ class FineTuningTask(TextTask):
     @classmethod
     @abc.abstractmethod
     def read_texts(cls, dataset: TextBuilder, split: str, config: FineTuningData) -> EncoderTexts:
-        """Return the texts of a split, with the columns that the model predicts."""
+        """Return the texts of a split, and the columns that the model predicts, e.g. `label`."""
 
     @classmethod
     def prepare(cls, config: Any) -> PreparedData:
@@ -103,8 +106,8 @@ class FineTuningTask(TextTask):
     ) -> Table:
         """Return the examples of a split.
 
-        The columns are the token ids and token types of each text, and the columns that the model
-        predicts.
+        The table has the token ids and token types of each text, and the columns that the model
+        predicts, e.g. `label`.
         """
         texts = cls.read_texts(dataset, split, config.data)
         return make_table(texts, tokenizer, config.data.longest)[0]

@@ -168,9 +168,9 @@ def make_table(texts: EncoderTexts, tokenizer: Tokenizer, longest: int) -> tuple
 def sample_rows(count: int, split: str, config: FineTuningData) -> Sequence[int]:
     """Return the indices of the rows of a split that are used.
 
-    In the split `train`, the fraction `config.share` of the rows is drawn at random. With the same
-    seed, rows that are drawn for a small fraction are also drawn for a larger fraction. In other
-    splits, all rows are used.
+    In the split `train`, the fraction `config.share` of the rows is drawn at random. The rows of a
+    small fraction are a part of the rows of a larger fraction with the same seed. In other splits,
+    all rows are used.
 
     Args:
       count: Number of rows of the split.
@@ -230,7 +230,10 @@ def _group(column: Ragged, texts: EncoderTexts, longest: int) -> Ragged | Nested
 
 
 def _list_texts(table: Table) -> Ragged:
-    """Return the token ids with one row per text or pair, even if examples have several of them."""
+    """Return the token ids of a table, with one row per text or pair.
+
+    An example of the table may consist of several texts or pairs.
+    """
     column = table.columns["tokens"]
     inner = column.inner if isinstance(column, Nested) else column
     assert isinstance(inner, Ragged)
@@ -238,7 +241,9 @@ def _list_texts(table: Table) -> Ragged:
 
 
 def read_sizes(name: str) -> PretrainedConfig:
-    """Return the sizes of a pre-trained model, without a pooler, because fine-tuning needs none.
+    """Read the sizes of a pre-trained model from its config.json.
+
+    The result has `pooler=False`, because fine-tuning needs no pooler.
 
     Args:
       name: Folder or hub name of the model.

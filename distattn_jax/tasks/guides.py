@@ -90,9 +90,10 @@ class Guide:
         return tuple(term.weight for term in self.terms.values())
 
     def losses(self, options: GuideOptions) -> dict[str, Loss]:
-        """Return a dict from name to loss function, not multiplied by the weight.
+        """Return a dict from the name of each loss to its function.
 
-        A loss function has the arguments (outputs, batch) and returns one loss per example.
+        A function has the arguments (outputs, batch) and returns one loss per example, shape (B,),
+        which is not multiplied by the weight.
         """
         return {
             name: functools.partial(term.loss, options=options) for name, term in self.terms.items()
@@ -101,7 +102,7 @@ class Guide:
     def weigh(
         self, losses: Mapping[str, Loss], setting: Setting, *, single_layer: bool = False
     ) -> dict[str, WeightedLoss]:
-        """Return a dict from name to loss and weight.
+        """Return a dict from the name of each loss to the loss function and its weight.
 
         Args:
           losses: Dict from name to loss function, as returned by the method `losses`.
@@ -153,15 +154,16 @@ def _pattern_decorrelation(outputs: Any, batch: Batch, options: GuideOptions) ->
 
 
 def _make_pattern_guide(
-    title: str,
-    name: str,
-    target: Callable[[Batch, GuideOptions], guiding.Target],
-    **inputs: Any,
+    title: str, name: str, target: Callable[[Batch, GuideOptions], guiding.Target], **inputs: Any
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
-    `inputs` are the fields `columns` and `constants` of the guide: names of arrays that `target`
-    reads from the batch.
+    Args:
+      title: Name of the guide in tables and figures.
+      name: Name of the loss.
+      target: Function of a batch and the options that returns the target pattern.
+      **inputs: Fields `columns` and `constants` of the guide: names of the arrays that `target`
+        reads from the batch.
     """
 
     def loss(outputs: Any, batch: Batch, options: GuideOptions) -> Float[Array, " B"]:

@@ -83,10 +83,10 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
 
 class RelationTable(NamedTuple):
-    """Comparison of the position vectors of relative position attention (Shaw et al. 2018).
+    """Norms and similarities of the position vectors of relative position attention (Shaw et al.).
 
-    A table contains one vector for each relative position. The mean over relative positions is
-    subtracted from the vectors first, because adding the same vector to all keys does not change
+    Each head has one position vector for each relative position. The mean over relative positions
+    is subtracted from the vectors first, because adding the same vector to all keys does not change
     the attention weights.
 
     Attributes:
@@ -113,9 +113,9 @@ def relation_tables(
 
     Returns:
       Dict from the name of an encoder or decoder (see `distance_parameters`) to a dict with the
-      entries "keys" and "values": the table of vectors that are added to keys, and the table of
-      vectors that are added to values. If the model lacks a table, the entry is missing. A decoder
-      does not attend to later tokens, so the relative positions of a decoder end at 0.
+      entries "keys" (for the vectors that are added to keys) and "values" (for the vectors that are
+      added to values). If the model has no such vectors, the entry is missing. A decoder does not
+      attend to later tokens, so the relative positions of a decoder end at 0.
     """
     return {
         level: {
@@ -129,10 +129,12 @@ def relation_tables(
 def _compare_vectors(
     table: Float[np.ndarray, "L N rows H"], causal: bool, max_distance: int | None
 ) -> RelationTable:
-    """Compare the position vectors of one table.
+    """Return the norms and similarities of the position vectors in one parameter array.
 
-    The rows of the table are the relative positions -k to k. If `causal` is True, positive
-    positions are left out. If `max_distance` is None, there is no limit on the distance.
+    Args:
+      table: Position vectors. The axis `rows` has the relative positions -k to k.
+      causal: True leaves out the positive relative positions.
+      max_distance: Largest |j - i| to compare; None for all.
     """
     k = table.shape[2] // 2
     farthest = k if max_distance is None else min(k, max_distance)
@@ -211,7 +213,7 @@ def sentence_attention(trained: TrainedModels, sentence: str) -> SentenceAttenti
 
 
 class DistanceProfile(NamedTuple):
-    """Share of the attention at each distance.
+    """Share of the attention that queries give to keys at each distance.
 
     The distance between query i and key j is |i - j|. Distances range from 0 to K - 1.
 

@@ -27,20 +27,18 @@ class LanguageModelingData(DataConfig):
     )
     batch_size: int = option(32, "number of examples in a batch, over all devices", minimum=1)
     validation_tokens: int = option(
-        0,
-        "number of tokens at the start of the validation set that are used; 0 for all",
-        minimum=0,
+        0, "number of tokens at the start of the validation set that are used; 0 for all", minimum=0
     )
     test_tokens: int = option(
         0, "number of tokens at the start of the test set that are used; 0 for all", minimum=0
     )
 
     def count_used(self, split: str, available: int) -> int:
-        """Return the number of tokens at the start of a split that are used.
+        """Return how many tokens of a split are used. They are at the start of the split.
 
         Args:
           split: Name of the split.
-          available: Number of tokens of the split.
+          available: Number of tokens of the whole split.
         """
         limit = {"validation": self.validation_tokens, "test": self.test_tokens}.get(split, 0)
         return min(limit, available) if limit else available

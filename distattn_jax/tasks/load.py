@@ -108,11 +108,7 @@ def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
 
 
 def load(
-    path: AnyPath,
-    *,
-    member: int | None = None,
-    average: int | None = None,
-    portable: bool = False,
+    path: AnyPath, *, member: int | None = None, average: int | None = None, portable: bool = False
 ) -> LoadedModel:
     """Load the trained model of a run, with its tokenizer, labels and config.
 

@@ -111,12 +111,12 @@ def label_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 def encode_fields(
     rows: Sequence[Mapping[str, Any]], fields: Sequence[str], tokenizer: Tokenizer
 ) -> dict[str, Ragged]:
-    """Return a dict from text field to a column with the token ids of this field."""
+    """Return a dict from the name of each text field to the column of its token ids."""
     return {field: encode(tokenizer, [row[field] for row in rows]) for field in fields}
 
 
 def iterate_training_texts(dataset: TextBuilder, fields: Sequence[str]) -> Iterator[str]:
-    """Yield the text fields `fields` of every training example."""
+    """Yield the texts of every training example, one for each name in `fields`."""
     for row in iterate_split(dataset, "train"):
         yield from (row[field] for field in fields)
 
@@ -215,13 +215,13 @@ def describe_long_examples(
 ) -> list[str]:
     """Return messages about the examples that are longer than `longest`.
 
-    The training set contains no such examples, because they were left out. The other splits contain
-    them untruncated, because the metrics count every word.
+    Long examples were left out of the training set. The other splits contain long examples without
+    truncation, because the metrics count every word.
 
     Args:
       dataset: Builder of the data set.
       tables: Dict from split to its examples.
-      columns: Names of the columns. The longest of them is the length of an example.
+      columns: Names of sequence columns. The length of an example is that of its longest sequence.
       longest: Largest length of a training example.
       name: Plural noun for the examples, e.g. "sentences".
       unit: Unit of the lengths, e.g. "words".

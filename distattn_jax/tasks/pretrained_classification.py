@@ -63,7 +63,7 @@ class PretrainedClassification(FineTuningTask, Classification):
 
 
 def text_fields(config: FineTuningData) -> tuple[str, ...]:
-    """Return the field names of the texts of an example: one name, or two names for pairs."""
+    """Return the names of the text fields of an example: one name, or two names for a pair."""
     return TEXT if config.dataset == "text_files" else PAIR
 
 

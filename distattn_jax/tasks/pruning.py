@@ -100,7 +100,7 @@ def prune_heads(params: Any, pruned: Bool[np.ndarray, "M L N"]) -> Any:
 def received_concentration(
     task: TextTask, params: Any, table: Any, examples: int
 ) -> Float[np.ndarray, "M L N"]:
-    """Return how unequally the attention of each head is spread over keys.
+    """Return the concentration of the attention of each head on few keys.
 
     m_j is the attention that key j of S keys receives, summed over all queries:
 

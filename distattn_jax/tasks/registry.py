@@ -81,9 +81,10 @@ def make_trainer(
 
 
 def open_task_run(config: Config, prepared: PreparedData) -> Run:
-    """Return a run. Create its folder if the folder does not exist.
+    """Return the folder of a run. Create the folder if it does not exist.
 
-    A new folder contains all files that are needed to load the model, except for the checkpoints.
+    A new folder contains all files that are needed to load a model of the run, except for the
+    checkpoints.
     """
     return open_run(config, data=prepared.about, files=prepared.files)
 

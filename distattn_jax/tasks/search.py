@@ -37,8 +37,8 @@ def apply_search(
 ) -> ConfigType:
     """Return the config with the best hyperparameters that a finished search found.
 
-    `config.search` is the folder of the search. If it is empty, the config is returned unchanged.
-    If the search did not include the method of the run and this method is a variant of
+    `config.search` is the folder of the search. If it is the empty string, the config is returned
+    unchanged. If the search did not include the method of the run and this method is a variant of
     distance-aware attention, the best hyperparameters of the method `distance_aware` are used.
 
     Args:
@@ -95,10 +95,11 @@ def _find_run(folder: epath.Path, method: str) -> Run:
 
 
 def _comparable(config: Any, reader: Config) -> dict[str, Any]:
-    """Return the options of `config` that a search and a run must have in common.
+    """Return the options of `config` that must be equal in a search and in a run that uses it.
 
-    `reader` is the config of the run that uses the result of the search. Options that the method of
-    this run does not use are left out.
+    Args:
+      config: Config of the search or of the run.
+      reader: Config of the run. Options that the method of the run does not use are left out.
     """
     ignored = MAY_DIFFER | set(list_grid_axes(config).values())
     read = options_read_by(reader, reader.method)

@@ -55,12 +55,9 @@ def parse_tags(tags: Sequence[str]) -> SpanTags | None:
 
 
 def count_spans(
-    true: Int[Array, "B T"],
-    predicted: Int[Array, "B T"],
-    valid: Bool[Array, "B T"],
-    tags: SpanTags,
+    true: Int[Array, "B T"], predicted: Int[Array, "B T"], valid: Bool[Array, "B T"], tags: SpanTags
 ) -> dict[str, Int[Array, ""]]:
-    """Count the true spans, the predicted spans, and the spans that are equal in both.
+    """Count the true spans, the predicted spans, and the predicted spans that equal a true span.
 
     Two spans are equal if they have the same first word, last word and type.
 
@@ -87,7 +84,7 @@ def _find_spans(
 
     Returns:
       Three arrays with one value for each word: True if the word is the first word of a span; the
-      position after the last word of its span; and the number of its type.
+      position after the last word of the word's span; and the number of the type of this span.
     """
     outside, begin, _, end, single = range(len(PREFIXES))
     prefixes = jnp.where(valid, jnp.asarray(tags.prefixes)[indices], outside)

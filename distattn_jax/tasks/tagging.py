@@ -214,8 +214,8 @@ def encode_words(
 ) -> dict[str, Ragged | Nested]:
     """Return a dict with the columns `words` and `spelling`.
 
-    The column `words` contains the token id of every word. The column `spelling` contains the bytes
-    of every word, each plus 1.
+    The column `words` contains the token id of every word. The column `spelling` contains the UTF-8
+    bytes of every word. 1 is added to each byte, because 0 is padding.
 
     Args:
       texts: Sentences. Words must be separated by single spaces.
@@ -229,16 +229,13 @@ def encode_words(
     spelling = [np.frombuffer(word.encode(), np.uint8) for row in words for word in row]
     values = np.concatenate([np.zeros(0, np.int32), *spelling]).astype(np.int32) + 1
     offsets = np.cumsum([0, *map(len, spelling)], dtype=np.int64)
-    return {
-        COLUMN: tokens,
-        "spelling": Nested.from_counts(Ragged(values, offsets), counts, width),
-    }
+    return {COLUMN: tokens, "spelling": Nested.from_counts(Ragged(values, offsets), counts, width)}
 
 
 def describe_words(
     config: TaggingData, tables: Mapping[str, Table], labels: Sequence[str]
 ) -> list[str]:
-    """Return messages about the words and tags of all splits, and about spellings that are cut."""
+    """Return messages about the words and tags of all splits, and about truncated spellings."""
     counts = (f"{table.lengths((COLUMN,)).sum():,} of {split}" for split, table in tables.items())
     spans = parse_tags(labels)
     kind = "" if spans is None else f", which mark spans of {spans.types.max()} types"

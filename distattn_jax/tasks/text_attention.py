@@ -104,7 +104,7 @@ def attend_to_texts(loaded: LoadedModel, texts: Sequence[str]) -> dict[str, Part
 def attend_with_encoder(
     encoder: PretrainedEncoder, tokenizer: Tokenizer, texts: Sequence[str], *, longest: int
 ) -> dict[str, PartAttention]:
-    """Return a dict with the attention maps of a pre-trained encoder, under the key "text".
+    """Return the attention maps of a pre-trained encoder, in a dict with the only key "text".
 
     Args:
       encoder: BERT, RoBERTa or ALBERT encoder.
@@ -152,10 +152,11 @@ def _attend_in_two_levels(
     texts: Sequence[str],
     names: tuple[str, str],
 ) -> dict[str, PartAttention]:
-    """Return the attention inside each text, and the attention between the texts.
+    """Return the attention of a model that encodes texts, and then the sequence of these texts.
 
-    `names` are two nouns: one for a text, such as "sentence", and one for the sequence of all
-    texts, such as "document".
+    The result has the attention maps between the tokens of each text, and the attention maps
+    between the texts. `names` are two nouns: one for a text, such as "sentence", and one for the
+    sequence of all texts, such as "document".
     """
     if not texts:
         raise ValueError("texts (--text) must contain at least one word; got none.")
@@ -283,7 +284,10 @@ def _find_segments(encoding: Encoding) -> list[int]:
 
 
 def _check_count(texts: Sequence[str], counts: Sequence[int], reader: str) -> None:
-    """Raise a ValueError if the number of texts is not in `counts`. `reader` names the model."""
+    """Raise a ValueError if the number of texts is not in `counts`.
+
+    `reader` is the kind of model, for the error message.
+    """
     if len(texts) not in counts:
         expected = " or ".join(map(str, counts))
         raise ValueError(f"texts (--text) of {reader} must be {expected}; got {len(texts)}.")

@@ -27,8 +27,9 @@ class LengthResult(NamedTuple):
 
     Attributes:
       perplexity: Perplexity of all predicted tokens.
-      starts: First position of each range of positions in an example.
-      by_position: Perplexity of the tokens of each range.
+      starts: First position of each range of positions in an example, e.g. (0, 64, 128) for the
+        ranges 0 to 63, 64 to 127, and 128 to the end.
+      by_position: Perplexity of the predicted tokens in each range of positions.
     """
 
     perplexity: Float[np.ndarray, " M"]
@@ -41,13 +42,13 @@ def measure_perplexity(
 ) -> dict[int, LengthResult]:
     """Measure the perplexity of the models of a run on examples of several lengths.
 
-    For each length, all texts of the split are joined and cut into examples, as in training. If two
-    lengths divide the largest length, the same tokens are predicted at both lengths, with contexts
-    of different lengths.
+    For each length, all texts of the split are joined and cut into examples, as in training. If
+    every length divides the largest length, the same tokens are predicted at every length, but from
+    contexts of different lengths.
 
     Args:
       path: Folder of a run on language modeling.
-      lengths: Numbers of tokens of an example.
+      lengths: Lengths of the examples to measure, in tokens.
       split: Name of the split.
       tokens: Largest number of predicted tokens; None for all tokens of the split. The number is
         rounded down to a multiple of the largest length.
@@ -97,7 +98,7 @@ def load_language_modeling(path: AnyPath) -> LanguageModeling:
 
 
 class _PredictionByPosition(LanguageModeling):
-    """Language modeling with metrics for ranges of positions."""
+    """Language modeling whose metrics include the perplexity of each range of positions."""
 
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
         counts = super().counts(outputs, batch)
@@ -135,7 +136,7 @@ def resize(task: LanguageModeling, length: int) -> LanguageModeling:
 
 
 def _range_starts(length: int) -> tuple[int, ...]:
-    """Return the first position of every range of positions in an example."""
+    """Return the first position of each range of positions, e.g. (0, 64, 128) for length 200."""
     starts, start = [0], FIRST_EDGE
     while start < length:
         starts.append(start)

@@ -138,10 +138,10 @@ class TextTask(Task):
         return self.network(rngs=rngs, **self.model_arguments(setting))
 
     def model_arguments(self, setting: Setting) -> dict[str, Any]:
-        """Return the arguments of `network`.
+        """Return the keyword arguments of `network`, the class of the model.
 
-        If a hyperparameter in `setting` is also a field of `Sizes`, such as `initial_weight`, it
-        replaces the option of the config.
+        If a hyperparameter in `setting`, such as `initial_weight`, is also a field of `Sizes`, its
+        value in `setting` replaces its value in the config.
         """
         config = self.config.model
         names = {field.name for field in dataclasses.fields(Sizes)}
@@ -186,7 +186,7 @@ class PredictingTask(TextTask):
 
     @abc.abstractmethod
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return a dict from name to input column of the model.
+        """Encode texts as inputs of the model, and return a dict from name to column.
 
         Args:
           rows: Examples with the text fields named in `fields`.

@@ -22,7 +22,7 @@ from distattn_jax.train.run_files import write_atomically
 
 
 def norm_option(default: str) -> Any:
-    """Return the option `norm` of a model."""
+    """Return the dataclass field of the option `norm` of a model."""
     return option(
         default,
         "place of the layer norms: after or before attention and feed-forward networks",
@@ -31,7 +31,7 @@ def norm_option(default: str) -> Any:
 
 
 def inner_dropout_option() -> Any:
-    """Return the option `inner_dropout` of a model."""
+    """Return the dataclass field of the option `inner_dropout` of a model."""
     return option(
         True,
         "whether dropout is also applied to attention weights and to the hidden units of the "
@@ -54,7 +54,7 @@ class TokenTask(TextTask):
 
     @property
     def label_smoothing(self) -> float:
-        """Probability that the loss moves from the correct class to a uniform distribution."""
+        """Probability that label smoothing moves from the correct class to all classes equally."""
         return 0.0
 
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
@@ -113,8 +113,8 @@ def load_or_train_tokenizer(dataset: TextBuilder, fields: Sequence[str], *, size
     """Return a tokenizer of subwords that is trained on the training set of a data set.
 
     The tokenizer is stored beside the prepared examples, in a folder whose name is a digest of the
-    raw files. The file name is a hash of everything else that the tokenizer depends on. If the file
-    is missing or damaged, the tokenizer is trained and stored again.
+    raw files. The name of the file is a hash of all other inputs of the training. If the file is
+    missing or damaged, the tokenizer is trained and stored again.
 
     Args:
       dataset: Builder of the data set.

@@ -50,10 +50,10 @@ def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> 
 
 
 def stack_size(batches: Batches, bucket: int) -> int:
-    """Return the number of batches in a stack, for the length `batches.buckets[bucket]`.
+    """Return the number of batches that are stacked in one array, for a length bucket.
 
-    There are only a few different results, so that tables of different sizes share compiled
-    programs.
+    The number is one of two constants, or lower if a stack would need too much memory. Tables of
+    different sizes therefore mostly share compiled programs.
     """
     rows = batches.table.take(np.full(1, PADDING_ROW), batches.buckets[bucket])
     batch_bytes = batches.array_sizes[bucket] * sum(column.nbytes for column in rows.values())
@@ -62,7 +62,10 @@ def stack_size(batches: Batches, bucket: int) -> int:
 
 
 def empty_stack(task: Task, batches: Batches, bucket: int, mesh: Mesh) -> "Stacked":
-    """Return a stack of batches of padding, for compiling the program of a length bucket."""
+    """Return a stack of batches that contain only padding, to compile a program with its shapes.
+
+    The batches have the length `batches.buckets[bucket]`.
+    """
     after_last = Location(epoch=0, bucket=bucket, rank=batches.bucket_counts[bucket])
     stack = batches.stack(after_last, stack_size(batches, bucket))
     placed = sharding.place_batch(stack, mesh, task.layout, leading=1)
@@ -151,9 +154,9 @@ class BatchLoader(contextlib.AbstractContextManager):
         return stacks[first].result()
 
     def _following_stack(self, first: Location) -> Location:
-        """Return where the next stack of the same length bucket begins.
+        """Return the location of the first batch of the next stack of the same length bucket.
 
-        `first` is the first batch of the current stack.
+        `first` is the location of the first batch of the current stack.
         """
         rank = first.rank + self._sizes[first.bucket]
         if rank < self._batches.bucket_counts[first.bucket]:

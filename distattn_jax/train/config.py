@@ -149,10 +149,7 @@ class Config(Options):
     seed: int = option(0, "first of the consecutive seeds", minimum=0)
     epochs: float = option(1.0, "number of passes over the training set", maximum=MAX_EPOCHS)
     steps: int = option(
-        0,
-        "number of training steps; 0 computes it from the epochs",
-        minimum=0,
-        maximum=MAX_STEPS,
+        0, "number of training steps; 0 computes it from the epochs", minimum=0, maximum=MAX_STEPS
     )
     search: str = option(
         "", "folder of a finished search; each method uses its best setting found there"

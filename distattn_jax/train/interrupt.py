@@ -15,10 +15,10 @@ LEAVING = b"\nLeft at once. The same command resumes from the newest checkpoint.
 
 @contextlib.contextmanager
 def watch_for_stop() -> Iterator[Callable[[int], signal.Signals | None]]:
-    """Yield a function that returns the signal to stop, SIGTERM or SIGINT (Ctrl-C), or None.
+    """Yield a function that returns the signal that asked the run to stop, or None.
 
-    Call the yielded function after every few steps. Its argument is the number of the call: 0, 1,
-    2, ... A second Ctrl-C ends the process at once.
+    The signal is SIGTERM or SIGINT (Ctrl-C). Call the yielded function after every few steps. Its
+    argument is the number of the call: 0, 1, 2, ... A second Ctrl-C ends the process at once.
 
     If there are several processes, a signal to any process stops all processes at the same call.
     JAX's preemption service chooses this call. The service reacts only to SIGTERM, so SIGINT is

@@ -319,7 +319,7 @@ class Trainer:
         return jitted.lower(*self.train_steps.args, state, sums, self.settings, *stacked)
 
     def _profile(self, run: Run, done: int, total: int, state: TrainState) -> None:
-        """Start or stop the profile of the run, if it is due.
+        """Start the JAX profiler before the first profiled step, and stop it after the last one.
 
         `done` is the number of steps that this process has done so far. `total` is the number of
         steps that this process will have done at the end of the run.

@@ -28,7 +28,10 @@ class Member(NamedTuple):
 
 
 def list_grid_axes(config: Config) -> dict[str, str]:
-    """Return the axes of the hyperparameter grid: a dict from short to dotted option name."""
+    """Return the axes of the hyperparameter grid: a dict from short to dotted option name.
+
+    For example, the entry `learning_rate` has the value `optimizer.learning_rate`.
+    """
     axes: dict[str, str] = {}
     for name, field, _ in iterate_options(config):
         if field.metadata["grid"]:
@@ -79,9 +82,9 @@ def stack_members(members: list[Member]) -> tuple[Any, Setting]:
 
 
 def placeholder_setting(config: Config) -> Setting:
-    """Return a setting in which every hyperparameter of the grid is 0.
+    """Return a dict from each hyperparameter of the grid to 0.
 
-    Use it where only the structure of a result is needed, e.g. the names of the losses.
+    Use this setting if only the structure of a result is needed, e.g. the names of the losses.
     """
     return {axis: jnp.zeros(()) for axis in list_grid_axes(config)}
 

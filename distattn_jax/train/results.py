@@ -23,9 +23,10 @@ def score(metric: str, value: float | np.ndarray) -> float | np.ndarray:
 
 
 def group_by_setting(result: Result) -> list[list[int]]:
-    """Return groups of indices of models that have equal hyperparameters.
+    """Group the models of a run by their hyperparameters.
 
-    The models of one group differ only in their seeds.
+    Returns:
+      For each group, the indices of its models. They differ only in their seeds.
     """
     groups: dict[tuple[tuple[str, float], ...], list[int]] = {}
     for i, member in enumerate(result["members"]):

@@ -99,7 +99,7 @@ class RunLogger(contextlib.AbstractContextManager):
             self._progress.exclude(self._span_time - self._paused_time)
 
     def _wait(self, state: TrainState) -> None:
-        """Wait until the dispatched steps are done, show progress and choose the next wait."""
+        """Wait until the dispatched steps are done, show progress and plan the next wait."""
         jax.block_until_ready(state.step)
         steps, seconds = self._step - self._waited_step, time.monotonic() - self._waited_time
         self._waited_step, self._waited_time = self._step, time.monotonic()

@@ -29,8 +29,8 @@ class Task(abc.ABC):
         length bucket of an example.
       length_unit: Unit of the sequence lengths, for messages.
       layout: Partition specs of the parameters.
-      constants: Dict of arrays that are the same for all training batches. The losses find them in
-        the batch.
+      constants: Dict of arrays that are the same for all training batches. The training step adds
+        them to each batch, where the losses find them.
     """
 
     config: Config

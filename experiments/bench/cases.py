@@ -34,7 +34,8 @@ class Case(NamedTuple):
     """Attention variant with the options of its call.
 
     Attributes:
-      variant: Makes the attention variant from the sizes of the inputs and a PRNG key.
+      variant: Function that makes the attention variant from the sizes of the inputs and a PRNG
+        key.
       implementation: Name of the implementation. None lets `attention` choose.
       received: If True, also compute the received attention and its gradient. Received attention
         is the attention that each key receives, summed over queries.
@@ -101,8 +102,9 @@ class Operands(NamedTuple):
       key: Keys.
       value: Values.
       variant: Attention variant with its parameters.
-      cotangent: Gradient with respect to the outputs, the input of the backward pass.
-      arguments: Array arguments of `attention` that have no gradient, by name.
+      cotangent: Cotangent of the outputs, which is the input of the backward pass.
+      arguments: Dict of the other array arguments of `attention`, such as the mask. They have no
+        gradient.
     """
 
     query: Float[Array, "B L N H"]
@@ -114,7 +116,9 @@ class Operands(NamedTuple):
 
 
 def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
-    """Draw normally distributed inputs. All cases of a shape have equal queries and cotangents.
+    """Draw the inputs of a case from a normal distribution.
+
+    All cases of a shape have equal queries and cotangents.
 
     Args:
       shape: Sizes of the arrays.

@@ -30,8 +30,8 @@ def decode(
       source: Token ids of the source sentences, without padding.
       tokens: Number of tokens of each translation.
       beam_size: Number of hypotheses of each sentence.
-      cached: Compute the keys and values of each token once, and keep them in a cache. If False,
-        all keys and values are computed again for every new token.
+      cached: If True, the keys and values of each token are computed once, and kept in a cache. If
+        False, all keys and values are computed again for every new token.
     """
     model: Translator = nnx.merge(graph, params)
     batch, length = source.shape

@@ -29,8 +29,8 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
     case that was not timed in any panel is omitted.
 
     Args:
-      times: Dict from the panel title to a dict from the case name to its time. A case that could
-        not be timed has a short message instead. A case that is missing is marked "not timed".
+      times: Times in `unit`: `times[panel title][case name]`. A case that could not be timed has a
+        short message instead of a time. A case that is missing is marked "not timed".
       unit: Common label of the horizontal axes, below all panels.
       mark_one: If True, draw a dotted vertical line at 1. Use it if `times` are ratios.
       columns: Maximum number of panels in a row.
@@ -75,13 +75,13 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def select_common(times: Times) -> Times:
-    """Return the panels with enough cases, and only the cases that all of these panels have.
+    """Select panels with many cases, and the cases that all of the selected panels have.
 
-    A panel has enough cases if it has at least half as many as the largest panel. If these panels
-    have no case in common, return `times` unchanged.
+    A panel is selected if it has at least half as many cases as the panel with the most cases. If
+    the selected panels have no case in common, return `times` unchanged.
 
     Args:
-      times: Dict from the panel title to a dict from the case name to its time or a message.
+      times: Time or message of each case: `times[panel title][case name]`.
     """
     largest = max(map(len, times.values()))
     panels = {title: panel for title, panel in times.items() if 2 * len(panel) >= largest}

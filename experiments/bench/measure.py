@@ -52,7 +52,8 @@ def measure_shape(
       shape: Sizes of the arrays.
       cases: Names of the cases.
       settings: Settings of the measurement.
-      report: Receives one line about the compilation in several processes.
+      report: Function that prints a line of text. With several processes, it is called once, when
+        all cases are compiled.
     """
     names = [REFERENCE_CASE, *(case for case in cases if case != REFERENCE_CASE)]
     start = functools.partial(_start_case, name, shape, settings)
@@ -79,7 +80,7 @@ def measure_shape(
 
 
 def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Callable[[], Row]:
-    """Compile a case at a shape, draw its inputs, and return a function that measures the case."""
+    """Compile a case at a shape, and draw its inputs. Return a function that measures the case."""
     row = Row(name, case)
     programs = try_compiling(CASES[case], shape, settings.dtype)
     if isinstance(programs, str):

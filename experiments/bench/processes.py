@@ -45,7 +45,7 @@ def measure_in_processes(
       processes: Number of processes that compile at the same time.
       compile_deadline: Value of `time.monotonic()` after which no further case is compiled. Cases
         that are not compiled are not yielded.
-      report: Receives the number of compiled cases, before the first case is timed.
+      report: Callback that receives the number of compiled cases, before the first case is timed.
 
     Yields:
       Name and result. The result is a ChildProcessError if the process of the case crashed.
@@ -76,7 +76,7 @@ def _compile(
     `measure_in_processes` explains the arguments.
 
     Returns:
-      Worker of each case that started before the deadline, by the name of the case.
+      Dict from the name of each case that started before the deadline to its process.
     """
     workers: dict[str, _Worker] = {}
     compiling: list[Connection] = []
@@ -93,7 +93,10 @@ def _compile(
 
 
 def _wait_for_one(compiling: list[Connection]) -> None:
-    """Wait until at least one process has compiled or crashed. Remove its connection."""
+    """Wait until at least one process has compiled or crashed, and remove its connection.
+
+    `compiling` has the connections of the processes that are still compiling.
+    """
     ready = set(wait(compiling))
     for connection in [connection for connection in compiling if connection in ready]:
         compiling.remove(connection)
@@ -103,7 +106,7 @@ def _wait_for_one(compiling: list[Connection]) -> None:
 
 
 def _start_worker(start: Start, case: str) -> _Worker:
-    """Spawn the process of a case. A forked process would copy the state of the GPU."""
+    """Spawn the process of a case. A fork would copy the state of the GPU."""
     context = multiprocessing.get_context("spawn")
     own, other = context.Pipe()
     process = context.Process(target=_run, args=(other, start, case), daemon=True)
@@ -113,7 +116,10 @@ def _start_worker(start: Start, case: str) -> _Worker:
 
 
 def _run(connection: Connection, start: Start, case: str) -> None:
-    """Compile a case, wait for a message, time the case, and send the result."""
+    """Compile a case, wait for a message, time the case, and send the result.
+
+    This function runs in the process of the case.
+    """
     finish = start(case)
     connection.send(None)
     connection.recv()

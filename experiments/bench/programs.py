@@ -37,9 +37,9 @@ class Programs(NamedTuple):
       single: Program that runs a single forward and backward pass.
       forward: Program that runs all timed forward passes, one after the other.
       both: Program that runs all timed forward and backward passes, one after the other.
-      expected: Program that computes the correct outputs and gradients of the checked heads, in
-        float32. The gradients of parameters have an additional leading axis. Their sum over this
-        axis is the correct gradient.
+      expected: Program that computes the correct outputs and gradients of the checked heads (see
+        `select_heads`), in float32. The gradients of parameters have an additional leading axis.
+        Their sum over this axis is the correct gradient.
       select: Program that selects the checked heads from the output of `single`.
       implementation: Name of the implementation that `single` uses.
       compile_seconds: Time to compile `single`. Other processes may compile at the same time.
@@ -76,7 +76,7 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
     Args:
       case: Case to compile.
       operands: Inputs, or their shapes and dtypes.
-      calls: Number of calls in each timed program.
+      calls: Number of attention calls in each timed program.
     """
     start = time.perf_counter()
     lowered = jax.jit(make_both(case)).lower(operands)
@@ -98,12 +98,12 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
 
 
 def make_forward(case: Case) -> Function:
-    """Return a function that maps operands to the output of attention."""
+    """Return a function from `Operands` to the output of attention."""
     return lambda operands: _attend(case, operands.arguments, *operands[:4])
 
 
 def make_both(case: Case) -> Function:
-    """Return a function that maps operands to the pair (output of attention, gradients).
+    """Return a function from `Operands` to the pair (output of attention, gradients).
 
     The gradients are those of query, key, value and the parameters of the attention variant.
     """
@@ -117,17 +117,19 @@ def make_both(case: Case) -> Function:
 
 
 def name_implementation(program: str) -> str:
-    """Return the name of the implementation that a lowered program uses.
+    """Return the name of the attention implementation that a lowered program uses.
+
+    If the program calls no fused kernel, the implementation is "xla".
 
     Args:
-      program: Text of the program. Without calls of fused kernels, the implementation is "xla".
+      program: Text of the lowered program.
     """
     found = (name for target, name in CALL_TARGETS.items() if target in program)
     return next(found, "xla")
 
 
 def select_heads(operands: Operands, case: Case) -> Operands:
-    """Return the operands of the checked heads.
+    """Return the inputs of the heads whose outputs and gradients are checked.
 
     The checked heads are the first key head, the last key head, and their query heads. If the case
     has dropout, all heads are checked, because the dropped entries depend on the head index.
@@ -150,7 +152,7 @@ def select_heads(operands: Operands, case: Case) -> Operands:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return the message of a case that ended with an error."""
+    """Return the message that the table shows for a case that ended with an error."""
     if is_out_of_memory(error):
         return "out of memory"
     first, *_ = str(error).splitlines() or [""]
@@ -196,7 +198,7 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
 
 
 def _compile_select(case: Case, operands: Operands) -> Any:
-    """Compile the program that selects the checked heads from outputs and gradients."""
+    """Compile the program that selects the heads of `select_heads` from outputs and gradients."""
 
     def select(output: Attended, gradients: tuple) -> tuple[Attended, tuple]:
         query, key, value, variant = gradients
@@ -214,12 +216,13 @@ def _to_float32(x: Array) -> Array:
 def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
     """Call `attention` with the options of a case.
 
-    All variants scale their scores, although `Adapted` does not by default. Without the scale, its
-    softmax would put all weight on one key for these inputs, and 16 bits would be too few.
+    The scores of all variants are scaled. By default, `Adapted` does not scale its scores. For
+    these inputs, its softmax would then put all weight on one key, and 16-bit inputs would be too
+    inexact to check its outputs.
 
     Args:
       case: Case with the options.
-      arguments: Mask, segments and dropout key by the name of the argument.
+      arguments: Dict with the mask, the segments and the dropout key, if the case has them.
       *arrays: Query, key, value and attention variant.
     """
     length, width = arrays[0].shape[1], arrays[0].shape[3]

@@ -48,7 +48,7 @@ def find_version() -> str:
 
 
 def select_peers(cases: Sequence[str]) -> list[str]:
-    """Return the names of the functions of `PEERS` that compute one of the cases."""
+    """Return the names of the PyTorch functions in `PEERS` that compute one of the cases."""
     return [name for name, (case, _) in PEERS.items() if case in cases]
 
 
@@ -76,7 +76,7 @@ def measure_pytorch(
 def _measure_peer(
     make_peer: Callable[..., Peer], shape: Shape, settings: Settings
 ) -> dict[str, Any]:
-    """Time one function: first the forward pass alone, then the forward and backward pass.
+    """Time one PyTorch function: the forward pass alone, then the forward and backward pass.
 
     The backward pass computes the gradients of query, key, value and all parameters.
 
@@ -106,14 +106,17 @@ def _measure_peer(
 
 
 def _make_sdpa(query: Any, key: Any, value: Any) -> Peer:
-    """Return dot-product attention."""
+    """Return a function that computes PyTorch's dot-product attention, and no parameters."""
     from torch.nn.functional import scaled_dot_product_attention
 
     return lambda: scaled_dot_product_attention(query, key, value), ()
 
 
 def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
-    """Return distance-aware attention, half of the heads local, half global."""
+    """Return a function that computes distance-aware attention, and its parameters w and v.
+
+    Half of the heads are local (distance weight w < 0), and half are global (w > 0).
+    """
     import torch
 
     heads = query.shape[1]
@@ -131,7 +134,9 @@ def _make_distance_aware(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with relative positions in the keys.
+    """Return a function that computes attention with relative positions in the keys.
+
+    The position vectors are returned too.
 
     The products of queries and position vectors, 2k+1 per query, are computed first.
     """
@@ -155,7 +160,7 @@ def _make_relative_keys(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with linear biases (ALiBi). The slopes are learned."""
+    """Return a function that computes attention with ALiBi (linear biases), and its slopes."""
     import torch
 
     slopes = torch.tensor(alibi_slopes(query.shape[1]), device="cuda", dtype=torch.float32)
@@ -168,7 +173,10 @@ def _make_alibi(query: Any, key: Any, value: Any) -> Peer:
 
 
 def _make_t5(query: Any, key: Any, value: Any) -> Peer:
-    """Return attention with the biases of T5: one learned number per bucket of positions."""
+    """Return a function that computes attention with the biases of T5, and these biases.
+
+    There is one learned bias for each head and bucket of relative positions.
+    """
     import torch
 
     farthest = t5_buckets.max_distance
@@ -212,7 +220,7 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 
 def _describe(error: Exception) -> str:
-    """Return the message of the table for an error of PyTorch: its first line."""
+    """Return the message that the table shows for an error of PyTorch."""
     return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
 
 

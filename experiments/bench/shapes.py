@@ -1,4 +1,4 @@
-"""Shapes of the inputs of the benchmark, by name."""
+"""Named shapes of the inputs of the benchmark."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ BACKWARD = 2.5
 
 
 class Shape(NamedTuple):
-    """Sizes of the inputs.
+    """Sizes of the inputs of a benchmark case.
 
     Attributes:
       batch: Batch size B.
       heads: Number of heads N.
       length: Number of queries L, which is also the number of keys.
       width: Width of a head H.
-      calls: Number of calls inside one timed program.
+      calls: Number of attention calls inside one timed program.
     """
 
     batch: int

@@ -150,14 +150,15 @@ def make_fine_tuning(
 
 
 def _shared_options(config: SpeedConfig, method: str, seeds: int, data: Any) -> dict[str, Any]:
-    """Return the options that both tasks take from the options of the command.
+    """Return the options of a task that are taken from the options of the command `speed`.
 
     Args:
       config: Options of the command `speed`.
       method: Attention variant or guide.
       seeds: Number of models.
-      data: Default data options of the task. The batch options of `config` replace theirs. If
-        `config.length` is larger, it replaces the maximum length of a text.
+      data: Default data options of the task. The batch options of `config` replace the batch
+        options in `data`. If `config.length` is above the maximum length of a text in `data`, it
+        replaces this maximum.
     """
     longest, batches = max(data.longest, config.length), dataclasses.asdict(config.data)
     return {
@@ -170,7 +171,7 @@ def _shared_options(config: SpeedConfig, method: str, seeds: int, data: Any) -> 
 
 
 class NumberedTokens:
-    """Stand-in for a tokenizer: it has only a size, because the texts are random token ids.
+    """Placeholder for a tokenizer that only knows its size, because texts are random token ids.
 
     Args:
       size: Number of tokens.

@@ -28,7 +28,7 @@ class Row:
       case: Name of the case.
       message: Reason why something was not measured, or "".
       implementation: Name of the implementation that computed the case, or "" if it is unknown.
-      errors: Relative error of each output and gradient, by name.
+      errors: Dict from the name of each output and gradient to its relative error.
       compile_seconds: Time to compile a program of one forward and backward pass, while other
         processes compile other cases.
       temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
@@ -114,7 +114,7 @@ def format_ratios(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
     Args:
       rows: Rows of all shapes.
-      titles: Title of each shape by its name.
+      titles: Dict from the name of each shape to its title.
     """
     by_names = {(row.case, row.shape): row for row in rows}
     lines = [["", "used", *titles.values()], ["---", "---", *["---:"] * len(titles)]]
@@ -129,7 +129,7 @@ def format_ratios(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
 
 
 def shorten_message(message: str) -> str:
-    """Return the part of a message before its first colon, such as "refused"."""
+    """Shorten a message to the part before its first colon: "refused: dtype" to "refused"."""
     return message.partition(":")[0]
 
 

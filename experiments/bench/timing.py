@@ -20,11 +20,11 @@ SHORT_NAMES = {"d_variant.weight": "d_w", "d_variant.shape": "d_v"}
 
 
 def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
-    """Return the relative error of each output and gradient, by name.
+    """Return a dict from the name of each output and gradient to its relative error.
 
-    Only the heads that `select_heads` returns are compared with the expected arrays. The gradient
-    of a parameter is a sum over examples. Its terms have both signs, and may be much larger than
-    the sum. Its error is therefore relative to the norm of the terms, not to the norm of the sum.
+    Only the heads that `select_heads` selects are compared with the correct arrays. The gradient of
+    a parameter is a sum over examples. The terms of this sum have both signs, and may be much
+    larger than the sum. The error of the gradient is therefore relative to the norm of the terms.
     """
     expected = name_arrays(*programs.expected(operands))
     actual = name_arrays(*programs.select(*programs.single(operands)))
@@ -36,7 +36,7 @@ def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
 
 
 def select_large_errors(errors: Mapping[str, float]) -> dict[str, float]:
-    """Return the errors above `LIMIT`, and the errors that are NaN, by name."""
+    """Return the entries of `errors` that are above `LIMIT` or NaN."""
     return {name: error for name, error in errors.items() if not error <= LIMIT}
 
 
@@ -86,7 +86,7 @@ def _time_launches(program: Any, operands: Operands, launches: int) -> float:
 
 
 def name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
-    """Return all outputs and gradients in a dict by name. Arrays that are None are omitted.
+    """Return a dict from name to output or gradient. Arrays that are None are omitted.
 
     The name of a parameter's gradient contains the path of the parameter in the variant, such as
     "d_variant.keys". Distance-aware attention has two short names: "d_w" is the gradient of its

@@ -14,7 +14,10 @@ SMALL = Shape(batch=1, heads=2, length=2048, width=64)
 
 
 def schedule_cases() -> list[Case]:
-    """Return the cases whose scheduled bundles are compared. All have the same tile size."""
+    """Return the cases whose numbers of bundles (TPU instructions) per tile are compared.
+
+    All cases have the same tile size.
+    """
     sizes = SMALL._replace(width=128)
     programs = (*SCHEDULED, *(name for name in VARIANTS if name not in SCHEDULED))
     return [
@@ -36,12 +39,12 @@ def memory_cases() -> list[Case]:
 
 
 def training_cases() -> list[Case]:
-    """Return the training steps of a model with the sizes of BERT base on a 2 x 2 mesh."""
+    """Return the cases of training steps: a model with the sizes of BERT base on a 2 x 2 mesh."""
     return [Case("training_step", generation, TRAINING, mesh=(2, 2)) for generation in ("v5e",)]
 
 
 def compilation_cases() -> list[Case]:
-    """Return the cases that show that all kernels compile."""
+    """Return cases of all kernels with several sizes and TPUs, to show that they compile."""
     cases = [
         Case(program, generation, SMALL._replace(length=length, width=width))
         for program in VARIANTS
@@ -64,7 +67,7 @@ def compilation_cases() -> list[Case]:
 
 
 def tile_cases() -> list[Case]:
-    """Return the cases from which the sizes of the tiles are chosen."""
+    """Return cases with different tile sizes. The best sizes are chosen from their results."""
     return [
         Case(program, generation, SMALL._replace(length=4096, width=width), (queries, keys))
         for generation in ("v5e", "v6e", "v5p")

@@ -153,7 +153,7 @@ def find_versions() -> dict[str, str]:
 
 
 def read_cases(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the stored result of each case, by the name of the case."""
+    """Read the file of results: a dict from the name of each case to its result."""
     return json.loads(path.read_text())
 
 
@@ -164,7 +164,7 @@ def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Compile the cases of the chosen groups, and update both pages with TPU results."""
+    """Compile the cases of the chosen groups, then update docs/tpu.md and experiments/tpu.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
     groups = tuple(GROUPS)
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)

@@ -49,7 +49,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Name of the case, different for different cases."""
+        """Unique name of the case."""
         words = [self.program, self.generation, str(self.sizes)]
         if self.tile is not None:
             words.append("tile {}x{}".format(*self.tile))
@@ -114,7 +114,8 @@ class Lowered(NamedTuple):
 
     Attributes:
       program: Lowered program.
-      tile_kinds: Kinds of tiles by the name of the kernel. A kernel has one loop for each kind.
+      tile_kinds: Dict from the name of each kernel to its kinds of tiles. A kernel has one loop for
+        each kind.
     """
 
     program: Any
@@ -164,7 +165,10 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
-    """Add the kinds of tiles of every kernel that is traced in this context to `tile_kinds`."""
+    """Record the kinds of tiles of every kernel that is traced inside the `with` statement.
+
+    `tile_kinds` is updated: a dict from the name of each kernel to its kinds of tiles.
+    """
 
     def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
         _, name = arguments
@@ -181,7 +185,7 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
 
     Args:
       case: A case of attention.
-      place: Returns the sharding for a partition spec.
+      place: Function that returns the sharding for a partition spec.
     """
     sizes, name = case.sizes, case.program
 

@@ -65,7 +65,8 @@ def _is_copy(inner: dict[str, Any], outer: dict[str, Any]) -> bool:
 def _count_usual_bundles(lines: list[str]) -> int:
     """Return the number of bundles of an iteration in which every forward branch is taken.
 
-    After a branch, `BRANCH_DELAY` more bundles run before the jump.
+    `lines` has one bundle on each line. After a branch, `BRANCH_DELAY` more bundles run before the
+    jump.
     """
     is_skipped = [False] * len(lines)
     for first, line in enumerate(lines):
@@ -100,7 +101,7 @@ def count_largest_region(schedule: str) -> int:
 
 
 def read_schedules(folder: Path) -> dict[str, list[int]]:
-    """Return the number of bundles in each innermost loop of each kernel, by kernel name.
+    """Return a dict from kernel name to the number of bundles in each innermost loop.
 
     A kernel of splash attention has a single number: the bundles of its largest region.
 

@@ -24,7 +24,7 @@ Results = Mapping[str, Mapping[str, Any]]
 
 
 def name_tile_kind(tile_kind: Any) -> str:
-    """Return a name for a kind of tile, such as "far" or "masked"."""
+    """Return a name for a kind of tile, such as "plain", "far" or "masked far"."""
     name = "zero" if tile_kind.is_zero else "far" if tile_kind.is_far else "plain"
     return f"masked {name}" if tile_kind.is_masked else name
 
@@ -43,7 +43,8 @@ def describe(result: Mapping[str, Any]) -> str:
 def find_bundles(result: Mapping[str, Any], kernel: str, tile_kinds: Iterable[str]) -> int | None:
     """Return the number of bundles that a kernel needs for one tile, or None if it is unknown.
 
-    If the kernel has several of the kinds of tiles, return the largest number.
+    A bundle is one TPU instruction. If the kernel has loops for several of the kinds of tiles,
+    return the largest number.
 
     Args:
       result: Result of a case of attention.
@@ -82,7 +83,10 @@ def format_page(cases: Results) -> str:
 
 
 def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
-    """Return a sentence: how many cases of a table each version of JAX and libtpu compiled."""
+    """Return a sentence about the versions of JAX and libtpu that compiled the cases of a table.
+
+    The sentence has the number of cases that each version compiled.
+    """
     found = [cases[case.name]["versions"] for case in listed if case.name in cases]
     counts = collections.Counter(
         ", ".join(f"{name} {version}" for name, version in versions.items()) for versions in found
@@ -94,7 +98,10 @@ def _format_versions(cases: Results, listed: Sequence[Case]) -> str:
 
 
 def format_schedule(cases: Results) -> str:
-    """Return a table of the bundles per tile of each kernel, with ratios to splash attention."""
+    """Return a Markdown table of the bundles (TPU instructions) that each kernel needs per tile.
+
+    A cell also has the ratio to splash attention.
+    """
     rows = []
     by_program: dict[str, list[Case]] = {}
     for case in tpu_cases.schedule_cases():
@@ -111,10 +118,12 @@ def format_schedule(cases: Results) -> str:
 
 
 def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence[str]) -> list[str]:
-    """Return one cell per kernel and TPU: bundles of a tile, and (ratio to splash attention).
+    """Return the cells of one row of the table of bundles, one for each TPU and kernel.
+
+    A cell has the bundles per tile, and in parentheses the ratio to splash attention.
 
     Args:
-      cases: Results by the name of the case.
+      cases: Dict from the name of each case to its result.
       listed: Cases of one program, in the order of the generations in `BUNDLE_COLUMNS`.
       tile_kinds: Names of kinds of tiles.
     """
@@ -135,14 +144,20 @@ def _format_bundles(cases: Results, listed: Sequence[Case], tile_kinds: Sequence
 def _count_bundles(
     result: Mapping[str, Any], program: str, kernel: str, tile_kinds: Sequence[str]
 ) -> float | None:
-    """Return the number of bundles for one tile of one head, or None if it is unknown."""
+    """Return the bundles that a kernel of a program needs for one tile of one head.
+
+    Return None if the number is unknown.
+    """
     if program == "splash":
         return next(iter(_find_loops(result, KERNELS[kernel][1])), None)
     return find_bundles(result, kernel, tile_kinds)
 
 
 def format_memory(cases: Results) -> str:
-    """Return a table of the temporary memory of each program, with ratios to splash attention."""
+    """Return a Markdown table of the temporary memory of each program, in MiB.
+
+    A cell also has the ratio to splash attention.
+    """
     memory_cases = tpu_cases.memory_cases()
     found = {(c.program, c.generation, c.sizes): cases.get(c.name, {}) for c in memory_cases}
     columns = list(dict.fromkeys((case.generation, case.sizes) for case in memory_cases))
@@ -169,7 +184,7 @@ def _mebibytes(result: Mapping[str, Any]) -> float:
 
 
 def format_training(cases: Results) -> str:
-    """Return a sentence on each compiled training step: memory per chip and seconds to compile."""
+    """Return a sentence on each compiled training step: memory per chip, and compile time."""
     lines = []
     for case in tpu_cases.training_cases():
         result = cases.get(case.name, {"status": "not run"})
@@ -194,7 +209,7 @@ def format_training(cases: Results) -> str:
 
 
 def format_compilation(cases: Results) -> str:
-    """Return a table with one row per program: compiled cases, and median seconds to compile."""
+    """Return a Markdown table with one row per program: cases, and median seconds to compile."""
     by_program: dict[str, list[Case]] = {}
     for case in tpu_cases.compilation_cases():
         if case.name in cases:
@@ -213,15 +228,17 @@ def format_compilation(cases: Results) -> str:
 
 
 def _describe_place(case: Case) -> str:
-    """Return TPU, length, head width and mesh of a case, such as "v5e L2048 H64, mesh 2 x 2"."""
+    """Describe TPU, length, head width and mesh of a case, such as "v5e L2048 H64, mesh 2 x 2"."""
     mesh = "" if case.mesh == (1, 1) else ", mesh {} x {}".format(*case.mesh)
     return f"{case.generation} L{case.sizes.length} H{case.sizes.width}{mesh}"
 
 
 def format_tiles(cases: Results) -> str:
-    """Return a table of the bundles per 1024 entries of a near tile, for each tile size.
+    """Return a Markdown table of the bundles (TPU instructions) that tiles of each size need.
 
-    A number is the sum over the three kernels. The lowest number of a row is bold.
+    A number is the bundles per 1024 entries of a tile, summed over the three kernels. The lowest
+    number of a row is bold. The tiles are plain: not masked, and without a constant distance
+    function.
     """
     by_row: dict[str, dict[tuple[int, int], float]] = {}
     for case in tpu_cases.tile_cases():
@@ -243,7 +260,7 @@ def format_tiles(cases: Results) -> str:
 
 
 def bundles_per_entry(result: Mapping[str, Any], case: Case) -> float | None:
-    """Return the bundles per entry of a near tile, summed over kernels, or None if unknown."""
+    """Return the bundles per entry of a plain tile, summed over kernels, or None if unknown."""
     found = [find_bundles(result, kernel, NEAR) for kernel in KERNELS]
     if case.tile is None or None in found:
         return None

@@ -48,7 +48,7 @@ class Stopwatch:
     Before the stopwatch stores a time, it waits until the device has finished the step.
 
     Args:
-      steps: Numbers of steps.
+      steps: Numbers of warm-up steps and of timed steps.
     """
 
     def __init__(self, steps: Steps):
@@ -112,7 +112,7 @@ def step_seconds(trainer: Trainer, bare_step: Any) -> float:
 
 
 def time_bare_step(trainer: Trainer, bare_step: Any, steps: Steps) -> float:
-    """Return the time of the jitted step alone, on batches already on the device."""
+    """Return the mean milliseconds of the jitted step alone, on batches already on the device."""
     stopwatch = Stopwatch(steps)
     batches = place_batches(trainer, PLACED_BATCHES)
     state, sums = _initial_state(trainer)
@@ -128,7 +128,8 @@ def time_bare_step(trainer: Trainer, bare_step: Any, steps: Steps) -> float:
 def time_loop(trainer: Trainer, steps: Steps) -> Stopwatch:
     """Time the whole training loop, with data, logging and progress.
 
-    The trainer must have at least `steps.warm` + `steps.timed` steps.
+    The returned stopwatch has the result. The trainer must have at least `steps.warm` +
+    `steps.timed` steps.
     """
     trainer.compile(evaluation=False)
     stopwatch = Stopwatch(steps)
@@ -144,12 +145,12 @@ def time_loop(trainer: Trainer, steps: Steps) -> Stopwatch:
 
 
 def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple[str, float]]:
-    """Yield the name and the time of each part of the training loop.
+    """Yield (name, milliseconds per step) for each part of the training loop.
 
     Args:
       trainer: Trainer whose parts are timed.
       bare_step: Result of `make_bare_step`.
-      steps: Numbers of steps.
+      steps: Numbers of warm-up steps and of timed steps.
     """
     yield "host: one call of the bare step, without waiting", _time_call(trainer, bare_step)
     for size in CALL_SIZES:
@@ -172,7 +173,10 @@ def time_parts(trainer: Trainer, bare_step: Any, steps: Steps) -> Iterator[tuple
 
 
 def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
-    """Return the time in milliseconds until a call of the bare step returns, without blocking."""
+    """Return the milliseconds until a call of the bare step returns.
+
+    The call returns before the device has finished the step.
+    """
     (batch,) = place_batches(trainer, 1)
     state, sums = bare_step(*_initial_state(trainer), trainer.settings, batch)
     jax.block_until_ready(state)
@@ -185,9 +189,9 @@ def _time_call(trainer: Trainer, bare_step: Any, calls: int = 10) -> float:
 
 
 def _time_calls(trainer: Trainer, size: int, steps: Steps) -> float:
-    """Return the time of a step if one call makes at most `size` steps.
+    """Return the mean milliseconds of a step if one call of the program makes several steps.
 
-    The stack of batches is already on the device.
+    A call makes at most `size` steps, on a stack of batches that is already on the device.
     """
     with _make_loader(trainer) as loader:
         stack, _, end = loader.take(size)

@@ -55,8 +55,8 @@ def distance_aware(
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half.
       largest_weighted_distance: Value of |w| L, where L is the length. `weights` then determines
-        only the signs of w. If the value is small, the mapping saturates at no distance. None means
-        that `weights` are the values of w.
+        only the signs of w. If the value is small, the mapping does not saturate at any distance
+        below L. None means that `weights` are the values of w.
       mapping: Function of the weighted distance, or its name.
       parameters: Number of parameters that `mapping` has for each head. All of them are `V`.
       adjust: Argument `adjust` of `DistanceAware`.
@@ -82,7 +82,7 @@ def relative_position(shape: Shape, key: Array, *, values: bool = True) -> Relat
 
     Args:
       shape: Sizes of the inputs.
-      key: PRNG key of the tables.
+      key: PRNG key of the position vectors.
       values: If False, vectors are added to the keys only.
     """
     size = (2, shape.heads, 2 * MAX_DISTANCE + 1, shape.width)

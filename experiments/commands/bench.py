@@ -130,9 +130,9 @@ def draw_again(path: epath.Path) -> None:
 def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
-    w is the distance weight of a head, and v is the shape of its sigmoid. The list "runs" has one
-    entry, with the options of this run. Options that are paths are left out. `add_rows` appends
-    the entry to those of earlier runs.
+    w is the distance weight of a head, and v is the shape of its sigmoid. The options of this run
+    are the only entry of the list "runs". Options that are paths are left out. `add_rows` appends
+    this entry to the list of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
     shapes = CPU_SHAPES if on_cpu else SHAPES
@@ -154,7 +154,8 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
 def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the content of the existing bench.json, or None if there is no such file.
 
-    Raise a ValueError if the rows of this run must not be added to the file.
+    Raise a ValueError if the rows of this run must not be added to the file, e.g. because it has
+    times of another device.
     """
     folder = epath.Path(bench.output)
     stored = read_results(setup["experiment"], folder)
@@ -169,7 +170,7 @@ def read_earlier_runs(bench: Bench, setup: Mapping[str, Any]) -> dict[str, Any] 
 
 @contextlib.contextmanager
 def _explain_wrong_file(path: epath.Path) -> Iterator[None]:
-    """Raise a ValueError with the path if the block finds a file that `bench` did not write."""
+    """Convert errors in the `with` block into a ValueError: `bench` did not write this file."""
     try:
         yield
     except (AttributeError, KeyError, TypeError) as error:

@@ -94,7 +94,8 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
     """Translate a split with the models of every seed, and store the translations in the run.
 
     If the run has a hyperparameter grid, only the models with the best hyperparameters translate.
-    If the grid compares kinds of positions (`Method.has_switches`), all models translate.
+    There is one exception: if the grid compares kinds of positions (`Method.has_switches`), all
+    models translate.
 
     Args:
       run: Folder of the run.
@@ -229,7 +230,7 @@ def format_metrics(
     metrics. If several models have equal hyperparameters, a row with their mean follows them.
 
     Args:
-      metrics: Metrics by name, each of shape (members,).
+      metrics: Dict from the name of each metric to its values, one for each model.
       members: Seed and hyperparameters of every model. Models with equal hyperparameters are
         adjacent.
       digits: Number of decimals.

@@ -29,7 +29,7 @@ EXAMPLE = "The animal did not cross the street because it was too tired."
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`."""
+    """Run `explore RUN [--text TEXT ...] [--against RUN] [--output FILE] ...`: write a page."""
     parser = make_parser()
     parsed = parser.parse_args(arguments)
     if parsed.against_member is not None and parsed.against is None:
@@ -83,7 +83,7 @@ def explore(
     layers: Sequence[int] | None = None,
     against: plot.AttentionPage | None = None,
 ) -> plot.AttentionPage:
-    """Return the page of a model.
+    """Return an interactive page of the attention of a model on texts.
 
     Args:
       path: Folder of a run, or folder of a pre-trained model.
@@ -124,7 +124,10 @@ def is_pretrained(path: str) -> bool:
 
 
 def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
-    """Return the prediction or the translation of a model, or an empty text."""
+    """Return a text with the prediction or the translation of a model.
+
+    Return "" if the model neither predicts nor translates.
+    """
     lines = [" ".join(text.split()) for text in texts]
     if isinstance(loaded.task, PredictingTask):
         (prediction,) = predict(loaded, ["\t".join(lines)], size=1)
@@ -136,7 +139,10 @@ def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
 
 
 def find_example(path: str) -> list[str]:
-    """Return the example text of the recipe of a run, or one for a pre-trained model."""
+    """Return a list with one example text, for a run or for a pre-trained model.
+
+    The example text of a run is that of its recipe.
+    """
     if is_pretrained(path):
         return [EXAMPLE]
     example = getattr(find_recipe(load_config(path)), "SENTENCE", None)

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def describe(content: dict) -> list[str]:
-    """Return Markdown tables of the measures. A cell is a mean over models and over heads."""
+    """Return Markdown tables of the content of heads.json. A cell is a mean over models."""
     parts = []
     if "weight" in content:
         weight, shape = (np.asarray(content[name]) for name in ("weight", "shape"))

@@ -60,7 +60,10 @@ def add_runs_and_lengths(parser: argparse.ArgumentParser, explanation: str) -> N
 
 
 def format_positions(results: dict[int, LengthResult]) -> str:
-    """Return a Markdown table of the mean perplexity of each range of positions."""
+    """Return a Markdown table of perplexities, averaged over models.
+
+    There is one row for each length of the texts, and one column for each range of positions.
+    """
     starts = max((result.starts for result in results.values()), key=len)
     rows = []
     for length, result in results.items():

@@ -81,7 +81,7 @@ def predict(
 def _predict_rows(
     task: PredictingTask, model: Any, rows: list[dict[str, str]], size: int, apply: Any
 ) -> list[str]:
-    """Return the predictions for at most `size` rows. Batches are filled to `size` rows."""
+    """Return the predictions for at most `size` rows. Empty texts fill the batch to `size` rows."""
     table = Table(task.encode(rows + [dict.fromkeys(task.fields, "")] * (size - len(rows))))
     longest = max(int(table.lengths(task.length_columns).max()), 1)
     length = round_length(longest, task.max_length)

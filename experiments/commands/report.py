@@ -33,7 +33,10 @@ PAPERS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [...]`."""
+    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [...]`.
+
+    The first form writes tables and figures of runs, the second form the report on a paper.
+    """
     parser = make_parser()
     options = parser.parse_args(arguments)
     paper = options.paths[0] if len(options.paths) == 1 else ""

@@ -82,8 +82,10 @@ class Timing(NamedTuple):
       bare: Milliseconds of the jitted step alone.
       loop: Milliseconds of a step of the training loop; None if not timed.
       peak_bytes: Device memory that the compiler estimates, in bytes; None if it reports none.
-      steps_per_call: Steps of the training loop in one call of the program; None if not timed.
-      parts: Milliseconds per step of the parts of the training loop by name; None if not timed.
+      steps_per_call: Number of steps that the training loop makes in one call of the program; None
+        if not timed.
+      parts: Dict from the name of each part of the training loop to its milliseconds per step; None
+        if not timed.
     """
 
     method: str

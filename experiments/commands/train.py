@@ -140,10 +140,10 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
 
 
 def call_in_turn(function: Callable[[], Any]) -> Any:
-    """Call a function in the first process and then in the others. Return its result.
+    """Call a function in every process, in the first process before all others.
 
-    Each process returns the result of its own call. The later calls can read the files that the
-    first call wrote.
+    The calls in the other processes can therefore read the files that the first call wrote. Each
+    process returns the result of its own call.
     """
     if jax.process_count() == 1:
         return function()

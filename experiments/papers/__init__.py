@@ -1,1 +1,1 @@
-"""Tables, figures and reports of the two papers, made from stored results."""
+"""Tables, figures and reports on the papers, made from stored results."""

@@ -42,7 +42,8 @@ def collect_results(folder: AnyPath, *, earlier: AnyPath | None = None) -> dict[
         None adds nothing.
 
     Returns:
-      The argument `content` of `write_results`, with rounded numbers, and lists instead of arrays.
+      The results as a dict that `write_results` can store: numbers are rounded, and arrays are
+      converted to lists.
     """
     found = {method: Run(epath.Path(folder) / method) for method in METHOD_ORDER}
     runs = {method: run for method, run in found.items() if run.result is not None}
@@ -76,8 +77,8 @@ def _keep_other_methods(
 ) -> dict[str, Any]:
     """Return new results together with the stored results of methods that were not run again.
 
-    Some measures, such as the parameters of heads, are not stored by method. They may describe a
-    run that is now replaced. Such a measure is kept only if no stored run is replaced.
+    Some stored entries, such as the parameters of heads, do not say which run they describe. Such
+    entries are kept only if the new results replace no stored run.
 
     Args:
       content: New results.
@@ -111,8 +112,8 @@ def _list_differences(
 ) -> list[str]:
     """Describe how new results differ from stored results, with one line per difference.
 
-    The data and the options are compared. The options of two runs are compared only if both methods
-    use them. Options in `MAY_DIFFER` are not compared.
+    The data and the options are compared. An option is compared only if the methods of both runs
+    use it. Options in `MAY_DIFFER` are not compared.
 
     Args:
       content: New results.
@@ -146,9 +147,9 @@ def _select_options(run: Run) -> dict[str, Any]:
 
 
 def _collect_learned(experiment: str, runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Collect statistics of attention heads of the trained models.
+    """Collect statistics of the attention heads of trained models.
 
-    The experiment determines the function:
+    The name of the experiment determines the function that collects them:
 
     - translation experiments in SENTENCES: `collect_translator`;
     - experiments of the report `when_to_use`: `collect_measures`, which reads the files that the

@@ -58,7 +58,8 @@ def grouped_bars(
 
     Args:
       values: values[panel title][method] is the value of each seed, shape (seeds,).
-      labels: Row labels by method. A method without a label appears under its own name.
+      labels: Dict from method to the label of its row. A method that is not in this dict appears
+        under its own name.
       published: published[panel title][method] is (mean, standard deviation or None).
       lower_is_better: Titles of the panels that are marked "lower is better".
       from_zero: Whether every axis includes 0 and has a line at 0, as is useful for differences.
@@ -113,7 +114,7 @@ def _draw_bars(
     panel: Mapping[str, Seeds],
     published: Mapping[str, Published],
 ) -> list[float]:
-    """Draw the bars of one panel, and return the values that the horizontal axis must cover."""
+    """Draw the bars of one panel. Return all drawn values, from which the axis limits follow."""
     colours = style.method_colours(methods)
     drawn: list[float] = []
     for row, method in enumerate(methods):
@@ -136,7 +137,7 @@ def _draw_bars(
 
 
 def _draw_bar(axes: Axes, row: int, values: np.ndarray, colour: str) -> list[float]:
-    """Draw the bar of one method, and return the values that the axis must cover.
+    """Draw the bar of one method. Return all drawn values, from which the axis limits follow.
 
     The bar ends at the mean over seeds, the line on it spans one standard deviation to either side,
     and each dot is one seed.
@@ -163,9 +164,10 @@ def _add_note_and_legend(figure: Figure) -> None:
 
 
 def _limits(drawn: list[float]) -> tuple[float, float]:
-    """Return axis limits with room below the lowest value, so that the lowest bar stays visible.
+    """Return the axis limits of a panel whose drawn values are `drawn`.
 
-    If no value is negative, the axis does not begin below 0.
+    The lower limit is below the lowest value, so that the lowest bar is visible. If no value is
+    negative, the lower limit is at least 0.
     """
     lowest, highest = min(drawn), max(drawn)
     spread = (highest - lowest) or abs(lowest) or 1.0
@@ -203,10 +205,12 @@ def sweep_figure(
       ylabel: Label of the vertical axis. If it is a string, all panels have the same vertical axis.
         If it is a mapping from panel titles to labels, every panel has its own vertical axis.
       baselines: baselines[title][method] is the metric of each seed, shape (seeds,), of a method
-        without the option. Its mean is a dashed line, one standard deviation a band.
+        that does not have the option. Its mean is drawn as a dashed line, and one standard
+        deviation as a band.
       differences: Titles of the panels that show differences. These panels have a line at 0.
       from_zero: Whether the vertical axes begin at 0.
-      labels: Legend entries by method. A method without an entry appears under its own name.
+      labels: Dict from method to its text in the legend. A method that is not in this dict appears
+        under its own name.
     """
     if not option_values or not any(panels.values()):
         counts = f"{list(panels)} and {len(option_values)} option values"
@@ -339,7 +343,7 @@ def _share_limits(grid: Sequence[Axes]) -> None:
 
 
 class Line(NamedTuple):
-    """Appearance of the line of a method."""
+    """Colour and Matplotlib line style of the line of a method."""
 
     colour: str
     style: str = "-"
@@ -348,14 +352,14 @@ class Line(NamedTuple):
 def label_lines(
     axes: Axes, ends: Mapping[str, float], lines: Mapping[str, Line], *, strong: str | None = None
 ) -> None:
-    """Write the name of each method to the right of its line, and connect the two.
+    """Write the name of each method to the right of its line, and connect name and line.
 
     Names that would overlap are moved apart, by as little as possible.
 
     Args:
       axes: Panel with the lines.
-      ends: Last value of the line of each method.
-      lines: Appearance of the line of each method.
+      ends: Dict from method to the last value of its line.
+      lines: Dict from method to the appearance of its line.
       strong: Method whose name is bold.
     """
     to_share = axes.transData + axes.transAxes.inverted()
@@ -388,13 +392,14 @@ def label_lines(
 
 
 def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[float]:
-    """Move labels apart so that neighbours are at least `gap` apart, below HIGHEST_LABEL.
+    """Return vertical label positions that are at least `gap` apart, and at most HIGHEST_LABEL.
 
-    Neighbours that are too close form a group, which is centred on the mean of its places.
+    Labels that are too close to each other form a group. The labels of a group are `gap` apart, and
+    the group is centred on the mean of its wanted positions.
 
     Args:
-      places: Wanted places, sorted, as shares of the height of a panel.
-      gap: Smallest distance of two labels.
+      places: Wanted positions in ascending order, as fractions of the height of a panel.
+      gap: Smallest distance of two labels, as a fraction of the height.
     """
     groups: list[list[float]] = []
     for place in places:
@@ -408,7 +413,11 @@ def spread_labels(places: Sequence[float], *, gap: float = LABEL_GAP) -> list[fl
 
 
 def _place_group(group: Sequence[float], gap: float) -> list[float]:
-    """Return the places of labels that touch each other."""
+    """Return the positions of the labels of one group, exactly `gap` apart.
+
+    The positions are centred on the mean of the wanted positions in `group`. They are moved if they
+    would leave the panel.
+    """
     size = gap * (len(group) - 1)
     lowest = max(0.0, min(float(np.mean(group)) - size / 2, HIGHEST_LABEL - size))
     return [lowest + gap * i for i in range(len(group))]
@@ -418,7 +427,7 @@ def draw_relations(tables: Mapping[str, Mapping[str, Any]], field: str) -> Figur
     """Draw the norms or the similarities of the position vectors of an encoder or decoder.
 
     Args:
-      tables: Fields of `RelationTable` by name, for keys and for values.
+      tables: Dict from "keys" and "values" to a dict with the fields of `RelationTable`.
       field: "norms" or "similarities".
     """
     draw = plot.relation_norms if field == "norms" else plot.relation_similarities
@@ -430,7 +439,7 @@ def draw_alignment(alignment: Mapping[str, Any]) -> Figure:
     """Draw the attention from the words of a translation to those of its source, for each layer.
 
     Args:
-      alignment: Fields of `Alignment` by name.
+      alignment: Dict with the fields of `Alignment`.
     """
     maps = {
         f"decoder layer {layer + 1}\nmean of heads": np.asarray(weights)

@@ -37,9 +37,10 @@ class Report:
       paper: "da", "guiding", "shaw" or "when_to_use".
       folder: Folder of the templates summary.md and details.md, in `experiments/papers`.
       experiments: Names of the experiments.
-      list_pictures: Function that returns every plot for which results are stored.
-      pages: Pages of the documentation with a generated part. Maps the path of a page to the name
-        of the template.
+      list_pictures: Function that returns a dict from file name to a function that draws the plot.
+        Plots without stored results are left out.
+      pages: Dict from the path of each page of the documentation that has a generated part to the
+        name of the template of this part.
     """
 
     paper: str
@@ -56,11 +57,11 @@ class Report:
     def summarize(self, results: Results, *, figures: str = "results/figures") -> str:
         """Return a summary as Markdown: findings, the main tables, and links to plots.
 
-        The line "Figures: ..." of the template links to the plots. A plot without stored results
-        is left out.
+        The links to the plots are in the line "Figures: ...". A plot without stored results is
+        left out.
 
         Args:
-          results: Results.
+          results: Stored results of all experiments.
           figures: Path of the folder of the plots, for the links.
         """
         drawn = self.list_pictures(results)
@@ -73,11 +74,11 @@ class Report:
         return re.sub(r"^Figures: .*$", link, self.fill("summary.md", results), flags=re.M)
 
     def detail(self, results: Results, folder: AnyPath = FOLDER) -> str:
-        """Return the full report as Markdown: how the runs were made, then texts and tables."""
+        """Return the full report as Markdown: notes on how the runs were made, and all tables."""
         return read_notes(self.paper, folder) + self.fill("details.md", results)
 
     def fill(self, template: str, results: Results) -> str:
-        """Return a template in which the result of each call replaces the call in braces."""
+        """Return the text of a template file, with each call in braces replaced by its result."""
         module = importlib.import_module(f"experiments.papers.{self.folder}.report")
 
         def replace(match: re.Match[str]) -> str:
@@ -90,9 +91,7 @@ class Report:
 
 
 def read_published(folder: str) -> dict[str, dict[str, dict[str, str]]]:
-    """Return the published numbers of a paper, as printed, as nested dicts.
-
-    The keys are the names of the table, of the row and of the column.
+    """Return the published numbers of a paper: `numbers[table][row][column]`, as printed.
 
     Args:
       folder: Folder of the file published.csv, in `experiments/papers`.

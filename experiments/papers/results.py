@@ -36,13 +36,15 @@ Row = tuple[str, str, str, int, str, str, float, bool]
 
 
 class Results:
-    """Results by experiment, and the long table of their values.
+    """Stored results of all experiments.
 
     Attributes:
-      stored: Content of each file of stored results, by experiment.
-      contents: The same, except that a run of `switched_positions` is also split into one run for
-        each kind of positions.
-      table: Long table with the columns COLUMNS.
+      stored: Dict from the name of each experiment to the content of its file of stored results.
+      contents: Copy of `stored`, in which a run of `switched_positions` is also split into one run
+        for each kind of positions.
+      table: DataFrame of all metrics, with one value in each row. Its columns are experiment,
+        method, setting (of hyperparameters), seed, split, metric, value and chosen. `chosen` is
+        True for the setting of a run with the best mean validation score.
     """
 
     def __init__(self, stored: Mapping[str, Any], contents: Mapping[str, Any] | None = None):
@@ -55,50 +57,61 @@ class Results:
 
     @functools.cached_property
     def _groups(self) -> dict[Any, Any]:
-        """Row numbers in the table, by (experiment, metric, split)."""
+        """Dict from (experiment, metric, split) to the row numbers in `table`."""
         return dict(self.table.groupby(["experiment", "metric", "split"], sort=False).indices)
 
     def select(self, experiment: str, metric: str, split: str = "test") -> pd.DataFrame:
-        """Return the rows of one metric on one split, for all methods, settings and seeds."""
+        """Return the rows of `table` for one experiment, one metric and one split."""
         return self.table.iloc[self._groups.get((experiment, metric, split), [])]
 
     def scores(self, experiment: str, metric: str, split: str = "test") -> pd.DataFrame:
-        """Return the values of the chosen settings: one row per seed, one column per method."""
+        """Return a DataFrame of one metric, with one row per seed and one column per method.
+
+        The values are those of the chosen setting of each method, which has the best mean
+        validation score.
+        """
         rows = self.select(experiment, metric, split)
         return pivot(rows[rows.chosen & (rows.method != NO_MODEL)])
 
     def baseline(self, experiment: str, metric: str, split: str = "test") -> float | None:
-        """Return the score of the trivial prediction without a model, or None if not stored."""
+        """Return the value of a metric for a prediction without a model, e.g. the majority label.
+
+        Return None if no such value is stored.
+        """
         rows = self.select(experiment, metric, split)
         found = rows[rows.method == NO_MODEL].value
         return float(found.iloc[0]) if len(found) else None
 
     def runs(self, experiment: str) -> dict[str, Any]:
-        """Return the runs of an experiment by method, or {} if it was not run."""
+        """Return a dict from each method of an experiment to its run, or {} without results."""
         return (self.contents.get(experiment) or {}).get("runs", {})
 
     def part(self, experiment: str, *keys: str) -> Any:
-        """Return a nested entry of the results of an experiment, or {} if it is missing."""
+        """Return the entry `contents[experiment][key 1][key 2]...`, or {} if it is missing."""
         found: Any = self.contents.get(experiment) or {}
         for key in keys:
             found = found.get(key) or {}
         return found
 
     def criterion(self, experiment: str) -> str:
-        """Return the name of the main metric of an experiment that was run."""
+        """Return the name of the main metric of an experiment. At least one run must be stored."""
         return next(run["result"]["criterion"] for run in self.runs(experiment).values())
 
     def test_metric(self, experiment: str) -> str:
-        """Return the metric of t-tests: BLEU for translations, otherwise the main metric.
+        """Return the name of the metric that t-tests compare.
 
-        Return "" if the experiment was not run.
+        The metric is BLEU for translations, otherwise the main metric. Return "" if the experiment
+        was not run.
         """
         if (experiment, "bleu", "test") in self._groups:
             return "bleu"
         return self.criterion(experiment) if self.runs(experiment) else ""
 
     def main_scores(self, experiment: str, methods: Iterable[str] | None = None) -> pd.DataFrame:
-        """Return `scores` of the metric of t-tests, for some methods. None means all methods."""
+        """Return a DataFrame of the metric that t-tests compare, on the test set.
+
+        It has one row per seed and one column for each of `methods`. None means all methods.
+        """
         frame = self.scores(experiment, self.test_metric(experiment))
         return frame if methods is None else frame[[one for one in methods if one in frame]]
 
@@ -108,7 +121,7 @@ class Results:
         return ("validation", "test") if all("test" in one for one in members) else ("validation",)
 
     def tried(self, experiment: str) -> dict[str, int]:
-        """Return the number of settings that were tried, by method."""
+        """Return a dict from method to the number of hyperparameter settings that were tried."""
         return {
             method: len(group_by_setting(run["result"]))
             for method, run in self.runs(experiment).items()
@@ -116,7 +129,7 @@ class Results:
 
 
 def pivot(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with one row per seed and one column per method.
+    """Convert rows of `Results.table` to a DataFrame with one row per seed, one column per method.
 
     The columns have the order in which the methods appear in `rows`.
     """
@@ -140,13 +153,13 @@ def split_results(stored: Mapping[str, Any]) -> Results:
 
 
 def split_setting(setting: str) -> dict[str, float]:
-    """Parse the text of a setting, such as "layer=2 alpha=0.1". Return its options by name."""
+    """Parse the text of a setting, such as "layer=2 alpha=0.1", into a dict of its options."""
     pairs = (option.split("=") for option in setting.split())
     return {name: float(value) for name, value in pairs}
 
 
 def _list_rows(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the rows of one experiment."""
+    """Yield the rows of `Results.table` for one experiment."""
     runs = content.get("runs", {})
     results = [runs[method]["result"] for method in sorted(runs, key=_rank)]
     for result in results:
@@ -168,7 +181,7 @@ def _rank(method: str) -> int:
 
 
 def _list_run(name: str, result: Result) -> Iterator[Row]:
-    """Yield the metrics of all models of a run."""
+    """Yield the table rows of a run: all metrics of all models."""
     chosen = set(select_members(result))
     for i, member in enumerate(result["members"]):
         setting = " ".join(f"{name}={value!r}" for name, value in member["setting"].items())
@@ -185,13 +198,13 @@ def _list_run(name: str, result: Result) -> Iterator[Row]:
 def _list_seeds(
     name: str, method: str, seeds: Iterable[int], split: str, metric: str, values: Iterable[float]
 ) -> Iterator[Row]:
-    """Yield a value for each seed of the chosen setting."""
+    """Yield one table row for each seed of the chosen setting."""
     for seed, value in zip(seeds, values, strict=True):
         yield (name, method, "", seed, split, metric, value, True)
 
 
 def _list_perplexities(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the perplexities of language models by length of the text."""
+    """Yield the table rows of perplexities. The split is the length of the texts."""
     for method, measured in content.get("perplexity", {}).items():
         if method in content["runs"]:
             result = content["runs"][method]["result"]
@@ -202,7 +215,7 @@ def _list_perplexities(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _list_pruning(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield the main validation metric of distance-aware attention without some of its heads."""
+    """Yield the table rows of pruning: the main validation metric without some of the heads."""
     heads = content.get("heads", {}).get("distance_aware", {})
     pruning = heads.get("pruning", {})
     for order, by_seed in pruning.get("orders", {}).items():
@@ -215,9 +228,9 @@ def _list_pruning(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _list_steps(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
-    """Yield measurements of training steps.
+    """Yield the table rows of training steps.
 
-    They are the memory per model of each run, and the results of the command `speed`.
+    The values are the device memory per model of each run, and the results of the command `speed`.
     """
     for method, run in content.get("runs", {}).items():
         result = run["result"]

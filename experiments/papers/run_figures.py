@@ -55,7 +55,10 @@ def draw_run_figures(
 
 
 def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[str, Figure]]:
-    """Yield (file name, figure) for every figure that the existing logs and checkpoints allow."""
+    """Yield (file name, figure) for each figure whose logs and checkpoints exist.
+
+    `runs` is a dict from method to its run.
+    """
     curves = plot_learning_curves(runs)
     if curves is not None:
         yield "learning_curves", curves
@@ -87,7 +90,7 @@ def _make_translator_figures(
     the attention between the words of a sentence and the words of its translation.
 
     Args:
-      runs: Finished runs with checkpoints, by method.
+      runs: Dict from method to its finished run with checkpoints.
       sentence: Source sentence. None draws no attention.
     """
     relative = [run for method, run in runs.items() if method.startswith("relative_")]
@@ -118,10 +121,10 @@ def max_sequence_length(run: Run, level: str) -> int:
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
-    """Plot training loss and main validation metric of all methods. Return None without logs.
+    """Plot training loss and main validation metric of all methods, or return None without logs.
 
-    A finished run shows the seeds of its best point of the hyperparameter grid. A run that is not
-    finished shows all models.
+    For a finished run, the plot shows the models with its best hyperparameters, one for each seed.
+    For a run that is not finished, the plot shows all models.
     """
     lines = {method: read(run.path) for method, run in runs.items()}
     results = {method: run.result for method, run in runs.items()}
@@ -151,7 +154,9 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
 
 
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
-    """Return steps (K,) and values (models, K) of a metric, or None if it was not logged.
+    """Return the logged steps, shape (K,), and values, shape (models, K), of a metric.
+
+    Return None if the metric was not logged.
 
     Args:
       lines: Lines of the log of a run.
@@ -186,14 +191,14 @@ def plot_coefficients(
 
 
 def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray]:
-    """Return the attention maps to draw, shape (T, T), by title.
+    """Return the attention maps to draw: a dict from title to a map of shape (T, T).
 
     A distance-aware model has up to two maps: of its most local head (smallest distance weight
     w < 0), and of its most global head (largest w > 0). Any other model has one map, the mean over
     its heads.
 
     Args:
-      attention: Attention weights of one sentence, by method.
+      attention: Dict from method to its attention on one sentence.
     """
     maps = {}
     for method, (_, weights, distance_weight) in attention.items():

@@ -40,7 +40,8 @@ class PairedTest(NamedTuple):
       difference: Mean over seeds of the first method's value minus the second method's value.
       t: Test statistic.
       p: Two-sided p value.
-      detectable: True difference at which the test is significant with probability POWER.
+      detectable: Detectable difference: if the true difference has this size, the test is
+        significant with probability POWER.
     """
 
     seeds: tuple[int, ...]
@@ -51,14 +52,14 @@ class PairedTest(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Paired t-test of two methods, and the name of the metric that was compared."""
+    """Result of a paired t-test of two methods, and the name of the compared metric."""
 
     metric: str
     test: PairedTest
 
     @property
     def kind(self) -> str:
-        """BETTER or WORSE than the second method if p < ALPHA, otherwise UNCLEAR."""
+        """BETTER or WORSE if the first method is better or worse with p < ALPHA, else UNCLEAR."""
         if self.test.p is None or self.test.p >= ALPHA:
             return UNCLEAR
         return BETTER if score(self.metric, self.test.difference) > 0 else WORSE
@@ -67,7 +68,13 @@ class Outcome(NamedTuple):
 def compare_values(
     metric: str, first: Mapping[int, float], second: Mapping[int, float]
 ) -> Outcome | None:
-    """Compare the values of two methods by seed. Return None if they share no seed."""
+    """Compare two methods by a paired t-test. Return None if they have no seed in common.
+
+    Args:
+      metric: Name of the metric.
+      first: Dict from seed to the value of the first method.
+      second: Dict from seed to the value of the second method.
+    """
     test = paired_t_test(first, second)
     return None if test is None else Outcome(metric, test)
 
@@ -87,8 +94,8 @@ def paired_t_test(first: Mapping[int, float], second: Mapping[int, float]) -> Pa
     Return None if the two methods have no seed in common.
 
     Args:
-      first: Values of the first method by seed.
-      second: Values of the second method by seed.
+      first: Dict from seed to the value of the first method.
+      second: Dict from seed to the value of the second method.
     """
     from scipy import stats  # Slow to import: only where a test is needed.
 

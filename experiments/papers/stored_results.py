@@ -1,9 +1,9 @@
 """Read and write the stored results: one small JSON file per experiment.
 
-`python -m experiments collect` writes these files from finished runs. `report da`, `guiding`,
-`shaw` and `when_to_use` make tables and figures from these files. Both commands write to a folder
-that Git ignores. With `--update` they write to `experiments/results` and to the page RESULTS.md
-instead.
+`python -m experiments collect` writes these files from finished runs. `python -m experiments report
+PAPER` makes tables and figures from these files, where PAPER is da, guiding, shaw or when_to_use.
+Both commands write to a folder that Git ignores. With `--update`, they write to
+`experiments/results` and to the page RESULTS.md instead.
 """
 
 import json
@@ -25,7 +25,9 @@ SEARCHED = "_search"  # suffix of the name of an experiment that searches settin
 
 
 def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath.Path:
-    """Write the results of an experiment to a JSON file. A killed process leaves the old file.
+    """Write the results of an experiment to a JSON file.
+
+    If the process is killed while it writes, an existing file stays unchanged.
 
     Args:
       content: Results. The file name is `content["experiment"]` with the ending ".json".
@@ -41,7 +43,7 @@ def write_results(content: Mapping[str, Any], folder: AnyPath = FOLDER) -> epath
 
 
 def read_results(experiment: str, folder: AnyPath = FOLDER) -> dict[str, Any] | None:
-    """Return the stored results of an experiment, or None if there is no file of them."""
+    """Return the stored results of an experiment, or None if their file does not exist."""
     return read_json(epath.Path(folder) / f"{experiment}.json")
 
 
@@ -86,9 +88,10 @@ def round_numbers(content: Any) -> Any:
 
 
 def _to_json(content: Any, *, depth: int, indent: str = "") -> str:
-    """Return `content` as JSON. The outer `depth` levels of mappings have one line per key.
+    """Return `content` as JSON text.
 
-    Values below these levels are written on a single line.
+    The outer `depth` levels of dicts have one line per key. Each value below these levels is
+    written on a single line.
     """
     if depth == 0 or not isinstance(content, Mapping):
         return json.dumps(content)

@@ -1,9 +1,9 @@
 """Cells and Markdown tables that several reports share.
 
 A frame is a DataFrame with the values of one metric, one row per seed and one column per method
-(`Results.scores`). An outcome is a paired t-test of two methods. A table is made of columns. A
-column maps the key of a row to the text of a cell. If it has no text for a row, the cell is "not
-run" or "-".
+(`Results.scores`). An outcome is the result of a paired t-test of two methods. A table is made of
+columns. A column maps the key of a row to the text of a cell. If a column has no text for a row,
+the cell is "not run" or "-".
 """
 
 import fnmatch
@@ -47,7 +47,13 @@ Outcomes = Mapping[Any, Outcome | None]
 
 
 class Column(NamedTuple):
-    """Column of a table: title, cells by row, and the text for rows without a cell."""
+    """Column of a Markdown table.
+
+    Attributes:
+      title: Text of the header.
+      cells: Dict from the key of a row, such as a method, to the text of the cell.
+      missing: Text of the cell in rows that are not in `cells`.
+    """
 
     title: str
     cells: Cells
@@ -55,11 +61,12 @@ class Column(NamedTuple):
 
 
 def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[Column]) -> str:
-    """Return a Markdown table, or "Not run." if it has no row or no column.
+    """Join columns into a Markdown table. Return "Not run." if there is no row or no column.
 
     Args:
-      title: Title of the first column.
-      rows: Titles of the rows by key, or a sequence of methods, which have known titles.
+      title: Title of the first column, which has the titles of the rows.
+      rows: Dict from the key of each row to its title, or a sequence of methods. The title of a
+        method is its printed name.
       columns: All other columns.
     """
     titles = rows if isinstance(rows, Mapping) else {row: method_title(row) for row in rows}
@@ -76,12 +83,15 @@ def join(title: str, rows: Mapping[Any, str] | Iterable[str], columns: Sequence[
 
 
 def by_seed(frame: pd.DataFrame, method: str) -> dict[int, float]:
-    """Return the values of a method by seed, or {} if it was not run."""
+    """Return a dict from seed to the value of a method, or {} if the method was not run."""
     return frame[method].dropna().to_dict() if method in frame else {}
 
 
 def mean_cells(frame: pd.DataFrame, metric: str, *, bold_best: bool = False) -> dict[str, str]:
-    """Return "mean ± standard deviation" of each method. `bold_best` makes the best one bold."""
+    """Return a dict from each method of a frame to "mean ± standard deviation" over seeds.
+
+    If `bold_best` is True, the text of the method with the best mean is bold.
+    """
     cells = {method: format_mean(metric, by_seed(frame, method).values()) for method in frame}
     if bold_best and len(cells) > 1:
         best = rank(frame, metric)[0]
@@ -90,23 +100,30 @@ def mean_cells(frame: pd.DataFrame, metric: str, *, bold_best: bool = False) -> 
 
 
 def rank(frame: pd.DataFrame, metric: str) -> list[str]:
-    """Return the methods, best mean first."""
+    """Return the methods (columns) of a frame in order of their means over seeds, best first."""
     means = {method: score(metric, float(frame[method].mean())) for method in frame}
     return sorted(means, key=means.__getitem__, reverse=True)
 
 
 def compare(frame: pd.DataFrame, metric: str, first: str, second: str) -> Outcome | None:
-    """Compare two methods by a paired t-test. Return None if they share no seed."""
+    """Compare two methods (columns) of a frame by a paired t-test over seeds.
+
+    The difference is the first method minus the second. Return None if the methods have no seed in
+    common.
+    """
     return compare_values(metric, by_seed(frame, first), by_seed(frame, second))
 
 
 def minus(frame: pd.DataFrame, metric: str, base: str, rows: Iterable[str]) -> Outcomes:
-    """Compare each method with the method `base`: the method's values minus those of `base`."""
+    """Compare each method in `rows` with the method `base`, by paired t-tests.
+
+    The difference is the method minus `base`. Return a dict from method to the result of its test.
+    """
     return {method: compare(frame, metric, method, base) for method in rows if method != base}
 
 
 def describe(outcome: Outcome | None) -> str:
-    """Format a test as difference and p value, such as "-0.25 points, p = 0.00027"."""
+    """Format a t-test as difference and p value, such as "-0.25 points, p = 0.00027"."""
     if outcome is None:
         return NOT_RUN
     difference = format_difference(outcome.metric, outcome.test.difference)
@@ -114,7 +131,7 @@ def describe(outcome: Outcome | None) -> str:
 
 
 def format_outcome(outcome: Outcome | None) -> str:
-    """Format a test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
+    """Format a t-test as one table cell without a unit, such as "-0.25 (p = 0.00027)"."""
     if outcome is None:
         return NOT_RUN
     difference = format_value(outcome.metric, outcome.test.difference)
@@ -122,12 +139,14 @@ def format_outcome(outcome: Outcome | None) -> str:
 
 
 def difference_column(title: str, found: Outcomes, base: str | None = None) -> Column:
-    """Return a column of differences with p values. The last row has the detectable differences.
+    """Return a column whose cells are differences with p values, such as "-0.25 (p = 0.00027)".
+
+    The cell of the row DETECTABLE is the range of the detectable differences.
 
     Args:
       title: Title of the column.
-      found: Comparisons by row.
-      base: Method that is subtracted. Its own row is "-".
+      found: Dict from the key of each row to its t-test.
+      base: Method that the tests subtract. The cell in the row of this method is "-".
     """
     cells = {row: format_outcome(one) for row, one in found.items()}
     own = {} if base is None else {base: EMPTY}
@@ -135,7 +154,11 @@ def difference_column(title: str, found: Outcomes, base: str | None = None) -> C
 
 
 def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) -> list[Column]:
-    """Return the columns difference, p and detectable difference. Rows without a test are empty."""
+    """Return columns that show t-tests: difference, p value and detectable difference.
+
+    `found` is a dict from the key of each row to its t-test. The cells of all other rows are "-".
+    If `detectable` is False, the column of detectable differences is left out.
+    """
     tests = {row: one for row, one in found.items() if one is not None}
     tested = {row: one for row, one in tests.items() if one.test.p is not None}
     columns = {
@@ -151,7 +174,7 @@ def difference_and_p(title: str, found: Outcomes, *, detectable: bool = True) ->
 
 
 def detectable_range(found: Iterable[Outcome | None]) -> str:
-    """Format the range of detectable differences of several tests, such as "0.21 to 0.35"."""
+    """Format the range of `PairedTest.detectable` over several tests, such as "0.21 to 0.35"."""
     differences = [
         (one.test.detectable, one.metric)
         for one in found
@@ -164,7 +187,7 @@ def detectable_range(found: Iterable[Outcome | None]) -> str:
 
 
 def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
-    """Group comparisons by kind (BETTER, WORSE, UNCLEAR). Leave out those that are None."""
+    """Group t-tests by their outcome: BETTER, WORSE or UNCLEAR. Leave out tests that are None."""
     return {
         kind: {name: one for name, one in found.items() if one is not None and one.kind == kind}
         for kind in (BETTER, WORSE, UNCLEAR)
@@ -172,10 +195,13 @@ def group_by_kind(found: Outcomes) -> dict[str, dict[Any, Outcome]]:
 
 
 def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
-    """Return three cells of a table with comparisons: better, worse and not distinguishable.
+    """Return three cells of a Markdown table: the comparisons with each outcome.
+
+    The outcomes are better, worse and not distinguishable. A cell has the number and the names of
+    the comparisons with this outcome.
 
     Args:
-      found: Comparisons by name.
+      found: Dict from the name of each comparison to its t-test.
       figures: If True, show each difference with its p value. For comparisons that are not
         distinguishable, show only the smallest p value.
     """
@@ -191,7 +217,7 @@ def outcome_cells(found: Outcomes, *, figures: bool = True) -> str:
 
 
 def outcome_rows(compared: Mapping[str, Outcomes], *, figures: bool = True) -> str:
-    """Return one table row for each group of comparisons: its title, and `outcome_cells`."""
+    """Return a Markdown table row for each group of comparisons: its title and `outcome_cells`."""
     rows = {title: outcome_cells(found, figures=figures) for title, found in compared.items()}
     return "\n".join(f"| {title} | {cells} |" for title, cells in rows.items())
 
@@ -200,10 +226,10 @@ def outcome_rows(compared: Mapping[str, Outcomes], *, figures: bool = True) -> s
 
 
 def experiment_tables(results: Results, experiment: str, published: Published) -> str:
-    """Return all Markdown tables of one experiment.
+    """Return all Markdown tables of one experiment: methods, best two, settings and seeds.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       experiment: Name of the experiment.
       published: Numbers as printed in the paper. A metric that the paper does not report has no
         column "published".
@@ -255,10 +281,10 @@ def methods_table(
     If the score of a prediction without a model is stored, it is the first row.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       experiment: Name of the experiment.
-      rows: Titles of the rows by method.
-      metrics: (split, metric) by title of the column.
+      rows: Dict from each method to the title of its row.
+      metrics: Dict from the title of each column of results to (split, metric).
       published: Numbers as printed in the paper. A metric that the paper does not report for any
         of these methods has no column "published".
       before: Columns before the metrics.
@@ -299,13 +325,13 @@ def format_baseline(results: Results, experiment: str, *, name: bool = True) -> 
 
 
 def count_seeds(results: Results, experiment: str) -> dict[str, str]:
-    """Return, for each method, the number of models with the chosen setting."""
+    """Return a dict from each method to the number of seeds of its chosen setting, as text."""
     runs = results.runs(experiment)
     return {method: str(len(select_members(run["result"]))) for method, run in runs.items()}
 
 
 def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_ORDER) -> str:
-    """Return a table with a paired t-test of the best two methods on the test set.
+    """Return a Markdown table with a paired t-test of the best two methods on the test set.
 
     Return "" if there is only one method, or no result on the test set.
     """
@@ -328,9 +354,10 @@ def best_two(results: Results, experiment: str, methods: Iterable[str] = METHOD_
 
 
 def settings_table(results: Results, experiment: str) -> str:
-    """Return a Markdown table with one row per method and point of its hyperparameter grid.
+    """Return a Markdown table with one row for each method and setting of hyperparameters.
 
-    A row shows the options that vary in the grid, and the main metric on every evaluated split.
+    A row shows the options that vary between settings, and the main metric on every evaluated
+    split.
     """
     if not results.runs(experiment):
         return NOT_RUN_SENTENCE
@@ -357,7 +384,10 @@ def settings_table(results: Results, experiment: str) -> str:
 
 
 def format_option(method: str, name: str, setting: Mapping[str, float]) -> str:
-    """Format an option value as a table cell, or return "-" if the method ignores the option."""
+    """Format the value of the option `name` as a table cell, such as "0.01".
+
+    Return "-" if the method does not use the option. `setting` is a dict from option to value.
+    """
     unused = name not in setting
     if method in GUIDES:
         weights = GUIDES[method].weights
@@ -376,9 +406,10 @@ def seeds_table(results: Results, experiment: str) -> str:
 
 
 def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return a heading and a Markdown table: one row per seed, one column per method.
+    """Return a heading and a Markdown table with one row per seed and one column per method.
 
-    A cell has the values of all splits, such as "71.20 / 70.95".
+    `frames` is a dict from split to its frame. A cell has the values of all splits, such as
+    "71.20 / 70.95".
     """
     first = next(iter(frames.values()))
     columns = []
@@ -397,10 +428,10 @@ def seeds_of_frames(title: str, metric: str, frames: Mapping[str, pd.DataFrame])
 
 
 def size(results: Results, experiment: str, name: str) -> str:
-    """Return a size of a data set.
+    """Return one size of the data set of an experiment, as text.
 
-    `name` is the name of a split (for its number of rows), "classes" (for the number of classes),
-    or "tokens" (for the mean length of an example).
+    If `name` is a split, return its number of rows. If it is "classes", return the number of
+    classes. If it is "tokens", return the mean number of tokens of an example.
     """
     about = results.part(experiment, "data")
     if not about:
@@ -422,20 +453,23 @@ def messages(results: Results, *experiments: str) -> str:
 
 
 def all_settings(results: Results, *experiments: str) -> str:
-    """Return `settings_table` of each experiment, for example of hyperparameter searches."""
+    """Return the Markdown tables of all hyperparameter settings, one for each experiment."""
     return "\n\n".join(f"{one}:\n\n{settings_table(results, one)}" for one in experiments)
 
 
 def seeds(results: Results, *patterns: str) -> str:
-    """Return `seeds_table` of every experiment whose name matches one of the patterns."""
+    """Return Markdown tables of the main metric of every seed, one for each experiment.
+
+    The experiments are those whose names match one of the patterns, such as "multinli*".
+    """
     found = [seeds_table(results, name) for name in find_names(results.contents, patterns)]
     return "\n\n".join(filter(None, found)) or NOT_RUN_SENTENCE
 
 
 def runs(results: Results, *patterns: str) -> str:
-    """Return a table of the device, versions, commit, steps and minutes of every run.
+    """Return a Markdown table of the device, versions, commit, steps and minutes of every run.
 
-    The runs are those of the experiments whose names match one of the patterns.
+    The runs are those of experiments whose names match one of the patterns, such as "multinli*".
     """
     rows = [
         _provenance_row(name, method, run)
@@ -453,9 +487,10 @@ def find_names(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
 
 
 def speed(results: Results, experiment: str, base: str) -> str:
-    """Return a table of a training step of each method: time, memory and number of parameters.
+    """Return a Markdown table of training steps, with one row per method and number of models.
 
-    Ratios and differences are relative to the method `base`.
+    The columns are time, memory and number of parameters. Ratios and differences are relative to
+    the method `base`.
     """
     rows = results.table[(results.table.experiment == experiment) & (results.table.split == "step")]
     frame = rows.pivot(index=["setting", "method"], columns="metric", values="value")
@@ -510,23 +545,23 @@ def mean(results: Results, experiment: str, metric: str, method: str) -> str:
 
 
 def difference(results: Results, experiment: str, first: str, second: str) -> str:
-    """Return the difference of two methods on the test set, such as "0.99 (p = 0.0014)"."""
+    """Return the first method minus the second on the test set, such as "0.99 (p = 0.0014)"."""
     metric = results.test_metric(experiment)
     return format_outcome(compare(results.main_scores(experiment), metric, first, second))
 
 
 def compared(results: Results, firsts: str, seconds: str, experiments: str, *words: str) -> str:
-    """Compare methods on the test set, and return the comparisons as `outcome_cells`.
+    """Compare methods on the test set, and return three table cells (see `outcome_cells`).
 
     Each method of `firsts` is compared with each method of `seconds`, in each experiment.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       firsts: Methods, joined by commas.
       seconds: Methods that are subtracted, joined by commas.
-      experiments: Names of experiments, joined by commas. If there are several, a comparison has
-        the name of its experiment. Otherwise it has the name of a method.
-      *words: "names" omits differences and p values.
+      experiments: Names of experiments, joined by commas. If there are several, the cells name a
+        comparison by its experiment. Otherwise they name it by its method.
+      *words: If "names" is given, the cells omit differences and p values.
     """
     found, names = {}, experiments.split(",")
     for name, first, second in itertools.product(names, firsts.split(","), seconds.split(",")):
@@ -537,7 +572,10 @@ def compared(results: Results, firsts: str, seconds: str, experiments: str, *wor
 
 
 def tested(results: Results, experiment: str, first: str, second: str) -> str:
-    """Return three cells: difference of two methods, p, and detectable difference."""
+    """Return three cells of a Markdown table that show a t-test of two methods on the test set.
+
+    The cells are the difference (first minus second), the p value and the detectable difference.
+    """
     metric = results.test_metric(experiment)
     outcome = compare(results.main_scores(experiment), metric, first, second)
     cells = (column.cells.get(0, EMPTY) for column in difference_and_p("", {0: outcome}))
@@ -545,9 +583,10 @@ def tested(results: Results, experiment: str, first: str, second: str) -> str:
 
 
 def detectable(results: Results, firsts: str, seconds: str, experiment: str) -> str:
-    """Return the range of detectable differences between first and second methods.
+    """Return the range of detectable differences of several t-tests, such as "0.21 to 0.35".
 
-    `firsts` and `seconds` are names of methods, joined by commas.
+    Each method of `firsts` is tested against each method of `seconds`. Both arguments are names of
+    methods, joined by commas.
     """
     frame, metric = results.main_scores(experiment), results.test_metric(experiment)
     pairs = itertools.product(firsts.split(","), seconds.split(","))
@@ -555,5 +594,5 @@ def detectable(results: Results, firsts: str, seconds: str, experiment: str) -> 
 
 
 def count(results: Results, experiment: str, method: str) -> str:
-    """Return the number of seeds of a method."""
+    """Return the number of seeds with which a method was run, or "not run"."""
     return count_seeds(results, experiment).get(method, NOT_RUN)

@@ -34,7 +34,7 @@ def store_translations(
     Args:
       run: Folder of the run.
       split: Name of the split.
-      translations: Translations of all sentences, by the index of the model in the run.
+      translations: Dict from the index of a model in the run to its translations of all sentences.
       references: References of all sentences.
       about: Description of the translations. The entry `members` lists the index, the seed and the
         step of every model, see `find_step`.
@@ -54,7 +54,10 @@ def store_translations(
 
 
 def score_translations(run: Run, split: str) -> dict[str, Any]:
-    """Score the stored translations of a split, store the scores and return the description.
+    """Score the stored translations of a split, and store the scores in `{split}.json`.
+
+    Returns:
+      Content of `{split}.json`: the description of the translations and their scores.
 
     Raises:
       RunError: The run has no translations of this split, or sacrebleu is not installed.
@@ -111,9 +114,9 @@ class MissingPackageError(RunError):
 def add_scores(run: Run) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Return the result of a run with the scores of its translations, and their descriptions.
 
-    Translations may be outdated: they were made before the end of the run, by other parameters than
-    those of the finished run. The scores of such a split are left out. Evaluate the run again to
-    replace them.
+    The scores of outdated translations are left out. Translations are outdated if they were made
+    before the end of the run, or by parameters of another step. Evaluate the run again to replace
+    them.
 
     Args:
       run: Folder of a run.
@@ -144,7 +147,7 @@ def find_step(result: Mapping[str, Any] | None, member: int, average: int | None
     """Return the training step of the parameters with which a model translates.
 
     Args:
-      result: Content of result.json. None means that the run is not finished, and has no step.
+      result: Content of result.json. None means that the run is not finished; the step is None.
       member: Index of the model in the run.
       average: Number of averaged checkpoints. The result is the step of the last one. None means
         that the model translates with its best checkpoint.

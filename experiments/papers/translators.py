@@ -16,7 +16,7 @@ MAX_DISTANCE = 16  # largest relative position whose vectors are shown
 
 
 def align_sentence(trained: TrainedModels, sentence: str) -> Alignment:
-    """Translate a sentence with the best model of a run, and return the attention between words."""
+    """Translate a sentence with the best model of a run. Return the attention between the words."""
     model, tokenizer = trained.model, trained.task.tokenizer
     sources = encode(tokenizer, [sentence])
     (alignment,) = align_words(model, tokenizer, sources, translate_tokens(model, sources))
@@ -26,10 +26,11 @@ def align_sentence(trained: TrainedModels, sentence: str) -> Alignment:
 def collect_relations(
     trained: TrainedModels, max_distance: int = MAX_DISTANCE
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the relation tables of the best model as dicts.
+    """Return the norms and similarities of the position vectors of the best model.
 
-    The result maps "encoder" and "decoder" to a dict from "keys" and "values" to the fields of a
-    `RelationTable`. The result is {} if the attention has no position vectors.
+    For example, `result["decoder"]["values"]` is a dict with the fields of `RelationTable`, for the
+    vectors that the decoder adds to the values. The other keys are "encoder" and "keys". The result
+    is {} if the attention has no position vectors.
 
     Args:
       trained: Models of a run.
@@ -46,7 +47,7 @@ def collect_translator(runs: Mapping[str, Run], *, sentence: str) -> dict[str, A
     """Collect position vectors and attention between words from a run with relative positions.
 
     Args:
-      runs: Finished runs by method.
+      runs: Dict from method to its finished run.
       sentence: Source sentence.
 
     Returns:

@@ -76,17 +76,6 @@ def test_every_row_occurs_once_an_epoch_in_the_first_bucket_that_is_long_enough(
     np.testing.assert_allclose(batches.padding_share, padded / positions)
 
 
-@given(st.integers(0, 50), st.sampled_from([1, 2, 3, 6]), st.booleans())
-def test_several_processes_together_make_the_batch_of_one_process(i, processes, shuffle):
-    arguments = {"batch_size": 6, "shuffle": shuffle}
-    parts = [
-        make_batches(**arguments, process_index=p, process_count=processes)[i]
-        for p in range(processes)
-    ]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    np.testing.assert_equal(joined, make_batches(**arguments)[i])
-
-
 @given(
     st.lists(st.integers(0, 20), min_size=1, max_size=40),
     st.lists(st.integers(1, 7), min_size=3, max_size=3).map(tuple),
@@ -118,9 +107,11 @@ def test_every_bucket_has_its_own_batch_size_and_padding_rows_follow_the_rows(
     np.testing.assert_allclose(batches.padding_share, padded / positions)
 
 
-@given(st.integers(0, 50), st.sampled_from([1, 2, 4]), st.booleans())
-def test_several_processes_share_the_padding_rows_of_a_batch(i, processes, shuffle):
-    arguments = {"batch_size": (5, 2), "row_multiple": 4, "shuffle": shuffle}
+@example(5, (6, 1, 3), True)
+@given(st.integers(0, 50), st.sampled_from([(6, 1, 6), ((5, 2), 4, 2), (5, 4, 4)]), st.booleans())
+def test_several_processes_together_make_the_batch_of_one_process(i, sizes, shuffle):
+    batch_size, row_multiple, processes = sizes
+    arguments = {"batch_size": batch_size, "row_multiple": row_multiple, "shuffle": shuffle}
     whole = make_batches(**arguments)
     parts = [
         make_batches(**arguments, process_index=p, process_count=processes)
@@ -202,10 +193,7 @@ def test_the_length_of_a_row_is_the_maximum_of_the_length_columns():
         ({"process_index": 1}, "process_index must be in 0 .. process_count - 1 = 0; got 1"),
         ({"buckets": (8, 4)}, r"buckets must be positive lengths .*; got \(8, 4\)"),
         ({"buckets": ()}, r"buckets must be positive lengths .*; got \(\)"),
-        (
-            {"length_columns": "label"},
-            r"names must be columns of sequences, \['text'\]; got 'label'",
-        ),
+        ({"length_columns": "label"}, r"names must be .* sequences, \['text'\]; got 'label'"),
         ({"lengths": []}, "table must have rows; got 0"),
         ({"seed": -1}, "seed must be at least 0; got -1"),
     ],

@@ -1,7 +1,6 @@
 """Tests of CoNLL-U files: lookup by text, alignment with tokens, errors with line numbers."""
 
 import gzip
-import re
 
 import numpy as np
 import pytest
@@ -78,22 +77,13 @@ def test_a_multiword_token_is_one_word(tmp_path):
         (sentence((1, "A", "²")), 1, "the head must be 0 to 1; got '²'"),
         (sentence((1, "A", "9" * 5000)), 1, "the head must be 0 to 1; got '999"),
         (sentence(("1-" + "9" * 5000, "A", 0)), 1, "the id must end with a word after 1, at most"),
-        (
-            sentence(("1-3", "AB", "_"), (1, "A", 0), (2, "B", 1)),
-            1,
-            "the id must end with a word after 1, at most 2; got '1-3'",
-        ),
+        (sentence(("1-3", "AB", "_"), (1, "A", 0), (2, "B", 1)), 1, "the id must .* 2; got '1-3'"),
         (sentence((1, " ", 0)), 1, "the form must not be empty"),
-        (
-            sentence((1, "A", 0), text="B"),
-            1,
-            "the text must be the text of its words, 'A'; got 'B'",
-        ),
+        (sentence((1, "A", 0), text="B"), 1, "the text must be .* its words, 'A'; got 'B'"),
     ],
 )
 def test_an_error_names_file_and_line(tmp_path, content, line, message):
-    expected = f"{tmp_path}/parses.conllu:{line}: {message}"
-    with pytest.raises(DataError, match=re.escape(expected)):
+    with pytest.raises(DataError, match=f"{tmp_path}/parses.conllu:{line}: {message}"):
         read_parses(tmp_path, content)
 
 

@@ -65,9 +65,7 @@ def test_a_download_must_have_the_published_digest(tmp_path):
     (tmp_path / "a.csv").write_text("1")
     url, folder = (tmp_path / "a.csv").as_uri(), tmp_path / "data" / "set"
     digest = hashlib.md5(b"1").hexdigest()
-    with pytest.raises(
-        DataError, match=rf"{url} is not the published file: its md5 digest must be 0; got {digest}"
-    ):
+    with pytest.raises(DataError, match=f"{url} is not .*: its md5 digest must be 0; got {digest}"):
         download({url: "md5:0"}, folder, homepage="https://example.org")
     assert not list((tmp_path / "data").iterdir())
     download({url: f"md5:{digest}"}, folder)

@@ -16,7 +16,7 @@ from distattn_jax.data import (
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "a", "dog", "do", "run", "##s", ".", "don", "'", "t", "cafe"]
-BERT_WITHOUT_UNKNOWN = Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str().encode()
+WITHOUT_UNKNOWN = Tokenizer(models.WordPiece({"a": 0}, unk_token="[UNK]")).to_str().encode()
 FIRST, SECOND = "A dog runs.", "dogs don't run"
 
 
@@ -172,20 +172,12 @@ def test_lower_casing_follows_the_config_or_else_the_vocabulary(tmp_path, settin
     [
         ("vocab.txt", b"[PAD]\n[UNK]\n\xff\n", r"vocab.txt:3: not UTF-8"),
         ("tokenizer.json", b"\xff", r"tokenizer.json:1: not UTF-8"),
-        (
-            "tokenizer.json",
-            BERT_WITHOUT_UNKNOWN,
-            r"tokenizer.json: not a tokenizer, .*Missing \[UNK\] token",
-        ),
+        ("tokenizer.json", WITHOUT_UNKNOWN, r"tokenizer.json: not .*Missing \[UNK\] token"),
         ("tokenizer_config.json", b"{\n\n\xff}", r"tokenizer_config.json:3: not UTF-8"),
         ("tokenizer_config.json", b"{\n}}", r"tokenizer_config.json:2: broken JSON, .*column 2"),
         ("tokenizer_config.json", b"[" * 10**5, r"tokenizer_config.json: broken JSON, nested"),
         ("tokenizer_config.json", b"[]", r"tokenizer_config.json: must contain an object"),
-        (
-            "tokenizer_config.json",
-            b'{"strip_accents": "no"}',
-            r"tokenizer_config.json: strip_accents must be true or false; got 'no'",
-        ),
+        ("tokenizer_config.json", b'{"strip_accents": "no"}', r"json: strip_accents must .*'no'"),
     ],
 )
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, content, message):
@@ -205,9 +197,7 @@ def test_an_invalid_folder_or_argument_is_an_error_that_names_it(tmp_path):
         load_pretrained_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     tokenizer = load_pretrained_tokenizer(write_bert(tmp_path))
-    with pytest.raises(
-        ValueError, match=r"--data.longest\) must be more than the 3 special tokens; got 3"
-    ):
+    with pytest.raises(ValueError, match=r"longest\) must be more than the 3 special .* got 3"):
         encode_pairs(tokenizer, ["a"], ["a"], 3)
     with pytest.raises(ValueError, match="second must contain 1 texts, as first; got 2"):
         encode_pairs(tokenizer, ["a"], ["a", "b"], 9)

@@ -70,9 +70,11 @@ def test_byte_level_bpe_restores_every_text():
 
 
 END_TOKENIZER = train_byte_level_bpe([*TEXTS, "[END] [END] [END]"], size=290, end=True)
+# All characters but surrogates. `st.characters` would first make its table of Unicode, for 2 s.
+CODES = st.one_of(st.integers(0, 127), st.integers(128, 0xD7FF), st.integers(0xE000, 0x10FFFF))
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=4))
+@given(st.lists(st.lists(CODES.map(chr)).map("".join), min_size=1, max_size=4))
 def test_every_text_ends_with_the_end_token_and_is_decoded_exactly(texts):
     columns = encode(END_TOKENIZER, texts)
     length = int(columns.lengths.max()) + 2
@@ -93,9 +95,7 @@ def test_the_end_token_has_id_2_after_saving_too_and_its_name_is_plain_text(tmp_
 
 
 def test_an_invalid_argument_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"--data.vocabulary\) must be at least 258, for every byte; got 200"
-    ):
+    with pytest.raises(ValueError, match=r"data.vocabulary\) must be at least 258, .* got 200"):
         train_byte_level_bpe(TEXTS, size=200)
     with pytest.raises(ValueError, match=r"--data.vocabulary\) must be at least \d+, .*; got 5"):
         train_word_piece(TEXTS, size=5)

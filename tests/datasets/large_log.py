@@ -1,4 +1,4 @@
-"""Prepare and read a log of 100,000 synthetic impressions, and print the memory used.
+"""Prepare and read a log of 50,000 synthetic impressions, and print the memory used.
 
 Run it as `python -m tests.datasets.large_log FOLDER`. A separate process is necessary, because the
 peak memory is measured per process.
@@ -14,7 +14,7 @@ from distattn_jax.data import Batches, train_word_level
 from distattn_jax.datasets import Mind, OnDiskImpressions
 from tests.datasets.synthetic_mind import write_mind
 
-IMPRESSIONS = 100_000
+IMPRESSIONS = 50_000
 CLICKED = 10  # Every tenth impression has a click. The others are left out, which saves time.
 USER = "U" * 1000  # Long user names make a large log quickly.
 

@@ -70,10 +70,7 @@ def test_a_large_file_is_sampled_to_the_sizes_of_the_paper(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("review", "reason"),
     [
-        (
-            {"overall": 3.5, "reviewText": "a"},
-            "overall must be a whole number from 1 to 5; got '3.",
-        ),
+        ({"overall": 3.5, "reviewText": "a"}, "overall must be a whole number .* 5; got '3."),
         ({"overall": 6, "reviewText": "a"}, "overall must be a whole number from 1 to 5; got '6'"),
         ({"overall": 5.0}, "no column 'reviewText'"),
     ],
@@ -81,7 +78,7 @@ def test_a_large_file_is_sampled_to_the_sizes_of_the_paper(tmp_path, monkeypatch
 def test_an_error_names_file_and_line(tmp_path, review, reason):
     raw = write(tmp_path / "raw", 20, more=[review])
     path = raw / "reviews_Electronics_5.json.gz"
-    with pytest.raises(DataError, match=re.escape(f"{path}:21: {reason}")):
+    with pytest.raises(DataError, match=f"{re.escape(str(path))}:21: {reason}"):
         Amazon(manual_dir=raw, data_dir=tmp_path).prepare()
 
 

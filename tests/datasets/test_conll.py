@@ -70,10 +70,7 @@ def test_tags_without_prefixes_may_have_any_form(make):
     [
         ({"dev.txt": None}, "one file validation or valid or val or dev with .* found none"),
         ({"valid.conll": "a O\n"}, "found valid.conll, dev.txt"),
-        (
-            {"dev.txt": None, "dev.conllu": "\n"},
-            "all CoNLL-U files .* found train.txt, dev.conllu, test.txt",
-        ),
+        ({"dev.txt": None, "dev.conllu": "\n"}, "all CoNLL-U .* train.txt, dev.conllu, test.txt"),
     ],
 )
 def test_missing_and_ambiguous_files_are_named(make, files, message):

@@ -28,6 +28,10 @@ def make_builder(folder, **files):
     return CrossGenre(manual_dir=folder, data_dir=folder / "data")
 
 
+def find_right(row):
+    return row["candidates"][row["relevant"] == 1].tolist()
+
+
 def test_candidates_are_right_papers_and_the_nearest_wrong_ones(tmp_path):
     builder = make_builder(tmp_path)
     papers = [row["paper"] for row in load_split(builder, "papers")]
@@ -36,14 +40,11 @@ def test_candidates_are_right_papers_and_the_nearest_wrong_ones(tmp_path):
     # Claim c0 has two papers and makes two examples. Each example has one right paper of five.
     assert [row["claim"].split()[1] for row in train] == ["0", "0", "3", "6", "9"]
     assert [len(row["candidates"]) for row in train] == [5] * 5
-    right = [row["candidates"][row["relevant"] == 1].tolist() for row in train]
-    assert right == [[0], [8], [3], [6], [9]]
+    assert [find_right(row) for row in train] == [[0], [8], [3], [6], [9]]
     assert not {0, 8} & {i for row in train[:2] for i in row["candidates"][row["relevant"] == 0]}
     for split, numbers in (("validation", [1, 4, 7, 10]), ("test", [2, 5, 8, 11])):
         rows = load_split(builder, split)
-        assert [row["candidates"][row["relevant"] == 1].tolist() for row in rows] == [
-            [i] for i in numbers
-        ]
+        assert [find_right(row) for row in rows] == [[i] for i in numbers]
         for number, row in zip(numbers, rows, strict=True):
             assert len(set(row["candidates"].tolist())) == 30
             assert {i for i in range(50) if i % 7 == number % 7} <= set(row["candidates"].tolist())
@@ -54,7 +55,7 @@ def test_candidates_are_right_papers_and_the_nearest_wrong_ones(tmp_path):
 def test_a_validation_claim_with_several_papers_is_one_example(tmp_path):
     builder = make_builder(tmp_path, pairs=[*PAIRS, {"claim": "c1", "paper": "p9"}])
     first = load_split(builder, "validation")[0]
-    assert sorted(first["candidates"][first["relevant"] == 1].tolist()) == [1, 9]
+    assert sorted(find_right(first)) == [1, 9]
     assert len(first["candidates"]) == 30
 
 
@@ -93,17 +94,11 @@ def test_claims_that_share_any_paper_are_in_one_split(tmp_path):
     pairs = [{"claim": f"c{i}", "paper": f"p{2 * (i % 20)}"} for i in range(20)]
     pairs += [{"claim": f"c{i}", "paper": f"p{2 * (i % 20) + 1}"} for i in range(40)]
     builder = make_builder(tmp_path, claims=claims, pairs=pairs)
-    builder.prepare()
     found = collections.defaultdict(set)
     for split in SPLITS:
         for row in load_split(builder, split):
-            right = [
-                paper
-                for paper, is_right in zip(row["candidates"], row["relevant"], strict=True)
-                if is_right
-            ]
-            for paper in right:
-                found[int(paper) // 2].add(split)
+            for paper in find_right(row):
+                found[paper // 2].add(split)
     assert len(found) == 20
     assert all(len(splits) == 1 for splits in found.values())
 
@@ -112,18 +107,10 @@ def test_splits_are_drawn_if_missing_and_claims_on_one_paper_are_in_one_split(tm
     claims = [{"id": str(i), "claim": f"Claim {i}"} for i in range(41)]
     pairs = [{"claim": str(i), "paper": f"p{i // 2}"} for i in range(40)]
     builder = make_builder(tmp_path, claims=claims, pairs=pairs)
-    right = {
-        split: collections.Counter(
-            int(row["candidates"][row["relevant"] == 1][0]) for row in load_split(builder, split)
-        )
-        for split in SPLITS
-    }
-    assert {split: len(papers) for split, papers in right.items()} == {
-        "train": 14,
-        "validation": 2,
-        "test": 4,
-    }
-    assert all(count == 2 for papers in right.values() for count in papers.values())
+    for split, size in zip(SPLITS, (14, 2, 4), strict=True):
+        papers = collections.Counter(find_right(row)[0] for row in load_split(builder, split))
+        assert len(papers) == size
+        assert set(papers.values()) == {2}
     assert builder.left_out == {"claims without a paper": 1}
 
 
@@ -131,18 +118,12 @@ def test_splits_are_drawn_if_missing_and_claims_on_one_paper_are_in_one_split(tm
     ("files", "message"),
     [
         ({"pairs": [*PAIRS, {"claim": "c1", "paper": "p99"}]}, "pairs.jsonl:14: paper must be an"),
-        (
-            {"pairs": [{"claim": "x", "paper": "p1"}]},
-            "pairs.jsonl:1: claim must be an id of claims",
-        ),
+        ({"pairs": [{"claim": "x", "paper": "p1"}]}, "pairs.jsonl:1: claim must be an id of clai"),
         ({"papers": [*PAPERS, PAPERS[3]]}, "papers.jsonl:51: the id 'p3' occurs twice"),
         ({"papers": [{"id": "p", "title": "", "abstract": " "}]}, "papers.jsonl:1: title and"),
         ({"claims": [{"id": "c0", "claim": "A", "split": "dev"}]}, "claims.jsonl:1: split must be"),
         ({"claims": [{"id": "c0"}]}, "claims.jsonl:1: must have a value of 'claim'"),
-        (
-            {"claims": [CLAIMS[0], {"id": "c", "claim": "A"}]},
-            "claims.jsonl:2: all claims must have a split, or none",
-        ),
+        ({"claims": [CLAIMS[0], {"id": "c", "claim": "A"}]}, "claims.jsonl:2: all claims must"),
     ],
 )
 def test_an_error_names_file_and_line(tmp_path, files, message):

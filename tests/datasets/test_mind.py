@@ -98,9 +98,8 @@ def test_each_click_of_train_is_an_example_with_four_negatives(tmp_path):
 def test_negatives_depend_on_line_and_seed(tmp_path):
     news = {part: [(f"N{i}", f"title {i}") for i in range(1, 10)] for part in NEWS}
     shown = " ".join(["N1-1", *(f"N{i}-0" for i in range(2, 10))])
-    lines = [("11/9/2019 1:00:00 AM", "", shown)] * 300 + [
-        ("11/14/2019 1:00:00 AM", "", "N2-0 N4-1")
-    ]
+    lines = [("11/9/2019 1:00:00 AM", "", shown)] * 300
+    lines.append(("11/14/2019 1:00:00 AM", "", "N2-0 N4-1"))
     arguments = {"news": news, "logs": {**LOGS, "train": lines}}
     rows = read_rows(make_builder(tmp_path, **arguments), "train")
     others = Counter()
@@ -165,12 +164,7 @@ def test_a_source_supports_random_access(tmp_path, monkeypatch):
         ("train/behaviors", 1, "1\tU\t11/31/2019 1:00:00 AM\t\tN1-1", r"time must be like .*/31/"),
         ("train/behaviors", 1, "1\tU\t11/9/2019 13:00:00 PM\t\tN1-1", r"time must be like .* 13:"),
         ("train/news", 3, "N9\tnews\tmore\ttitle", "must have 8 fields; got 4"),
-        (
-            "dev/news",
-            2,
-            "N1\ta\tb\tother\tc\td\te\tf",
-            r"N1 must have one title, 'one'; got 'other",
-        ),
+        ("dev/news", 2, "N1\ta\tb\tother\tc\td\te\tf", r"one title, 'one'; got 'other"),
     ],
 )
 def test_an_error_names_file_and_line(tmp_path, file, line, text, reason):
@@ -188,19 +182,14 @@ def test_unreadable_and_unusable_logs_are_errors(tmp_path):
     for content, reason in (
         (b"1\tU\xff\t\t\t\n", ":1: not UTF-8"),
         (b"", ": has no rows"),
-        (
-            b"1\tU\t11/9/2019 1:00:00 AM\t\tN1-0\n",
-            ": must contain an impression for test .* left out",
-        ),
+        (b"1\tU\t11/9/2019 1:00:00 AM\t\tN1-0\n", ": must .* impression for test .* left out"),
     ):
         path.write_bytes(content)
         builder = Mind(manual_dir=tmp_path / "raw", data_dir=tmp_path / "data")
         with pytest.raises(DataError, match=re.escape(str(path)) + reason):
             builder.prepare()
     one_day = make_builder(tmp_path, logs={**LOGS, "train": LOGS["train"][3:5]})
-    with pytest.raises(
-        DataError, match=r"train/behaviors.tsv: must contain an impression for train"
-    ):
+    with pytest.raises(DataError, match=r"train/behaviors.tsv: .* an impression for train"):
         one_day.prepare()
     with pytest.raises(ValueError, match=r"--split\) must be train, validation or test; got 'dev'"):
         one_day.source("dev")
@@ -264,11 +253,9 @@ def test_a_synthetic_log_depends_on_its_seed_and_invalid_sizes_are_errors(tmp_pa
     sizes = {"users": 5, "news": 40, "impressions": 20}
     for folder, seed in (("one", 0), ("same", 0), ("other", 1)):
         write_mind(tmp_path / folder, **sizes, seed=seed)
-    logs = [
-        (tmp_path / folder / "dev" / "behaviors.tsv").read_text()
-        for folder in ("one", "same", "other")
-    ]
-    assert logs[0] == logs[1] != logs[2]
+    paths = (tmp_path / folder / "dev" / "behaviors.tsv" for folder in ("one", "same", "other"))
+    one, same, other = (path.read_text() for path in paths)
+    assert one == same != other
     with pytest.raises(ValueError, match="news must be at least 32; got 31"):
         write_mind(tmp_path / "few", **{**sizes, "news": 31}, seed=0)
 

@@ -13,13 +13,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize("package", [data, datasets], ids=["data", "datasets"])
-def test_every_public_name_is_defined(package):
+def test_every_public_name_is_defined_and_others_raise_attribute_error(package):
     for name in package.__all__:
         assert getattr(package, name) is not None
-
-
-@pytest.mark.parametrize("package", [data, datasets], ids=["data", "datasets"])
-def test_an_unknown_name_raises_attribute_error(package):
     with pytest.raises(AttributeError, match=r"no attribute 'Unknown'"):
         _ = package.Unknown
 

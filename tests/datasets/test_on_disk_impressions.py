@@ -81,9 +81,7 @@ def test_candidates_are_counted_once_unless_their_number_is_given():
 
 def test_candidates_are_never_truncated():
     table = OnDiskImpressions(IMPRESSIONS, TITLES)
-    with pytest.raises(
-        ValueError, match="length must be at least 4, the candidates of row 2; got 3"
-    ):
+    with pytest.raises(ValueError, match=r"length must be at least 4, .* of row 2; got 3"):
         table.take(np.array([0, 2]), 3)
 
 

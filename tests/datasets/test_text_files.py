@@ -114,9 +114,7 @@ def test_an_error_names_file_and_line_and_nothing_is_prepared(
 def test_unusable_folders_are_errors_that_name_them(raw, tmp_path):
     (tmp_path / "file").touch()
     builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "file")
-    with pytest.raises(
-        DataError, match=r"--data.directory\) must be a writable folder; got .*file"
-    ):
+    with pytest.raises(DataError, match=r"data.directory\) must be a writable folder; got .*file"):
         builder.prepare()
     message = r"--data.manual-dir\) must be the folder with the raw files; got"
     with pytest.raises(DataError, match=rf"{message} .*missing"):

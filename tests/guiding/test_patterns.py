@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 
 from distattn_jax import guiding
 from distattn_jax.guiding import PmiTable, arguments, relations
@@ -64,21 +64,13 @@ NONE = row(T)
             [NONE, row(T, at0=1), row(T, at1=1), NONE, NONE],
         ),
         ("period", [row(T, at3=1)] * 5, [NONE] * 5),  # the period of the second text is padding
-        (
-            "delimiter",
-            [row(T, at0=0.5, at4=0.5)] * 5,
-            [row(T, at0=0.5, at2=0.5)] * 3 + [NONE] * 2,
-        ),
+        ("delimiter", [row(T, at0=0.5, at4=0.5)] * 5, [row(T, at0=0.5, at2=0.5)] * 3 + [NONE] * 2),
         (
             "dependency",
             [row(6), row(6, at2=0.5, at3=0.5), row(6), row(6), row(6, at2=0.5, at3=0.5), row(6)],
             [row(6), row(6), row(6, at1=1), row(6), row(6), row(6)],
         ),
-        (
-            "pmi",
-            [NONE, row(T, at2=0.75, at3=0.25), row(T, at1=1), row(T, at1=1), NONE],
-            [NONE] * 5,
-        ),
+        ("pmi", [NONE, row(T, at2=0.75, at3=0.25), row(T, at1=1), row(T, at1=1), NONE], [NONE] * 5),
         (
             # Cosine of rows 1 and 2: 0.6, of 1 and 3: -1, of 2 and 3: -0.6. Row 4 is zero.
             # Positions 1 and 2 are one word, which occurs again at 5.
@@ -103,7 +95,7 @@ def test_targets_equal_those_computed_by_hand(name, full, short):
 
 
 def test_several_tokens_may_be_periods():
-    found = guiding.period(TOKENS, LENGTHS, periods=(STOP, SLEEP))
+    found = jax.jit(lambda: guiding.period(TOKENS, LENGTHS, periods=(STOP, SLEEP)))()
     assert found.weights[0, 0].tolist() == row(T, at2=0.5, at3=0.5)
 
 
@@ -113,8 +105,8 @@ def test_relations_of_random_words_equal_the_oracle():
     words = np.sort(generator.integers(0, 6, (4, size)))
     heads = generator.integers(0, 7, (4, size))
     tokens = generator.integers(0, 8, (4, size))
-    rows, values = np.array([-1, 0, 1, 2, -1, 3, 4, 5]), np.asarray(draw(1, 6, 6))
-    vectors, table = generator.integers(0, 5, (4, size)), np.asarray(draw(2, 5, 3))
+    rows, values = np.array([-1, 0, 1, 2, -1, 3, 4, 5]), draw(1, 6, 6)
+    vectors, table = generator.integers(0, 5, (4, size)), draw(2, 5, 3)
 
     def is_head(b, i, j):
         return float(heads[b, i] > 0 and heads[b, i] == words[b, j])
@@ -130,13 +122,10 @@ def test_relations_of_random_words_equal_the_oracle():
         x, y = table[vectors[b, i]].astype(float), table[vectors[b, j]].astype(float)
         return x @ y / np.sqrt((x @ x) * (y @ y))
 
-    as_jax = [jnp.asarray(array, jnp.int32) for array in (words, heads, tokens, vectors, lengths)]
-    words_, heads_, tokens_, vectors_, lengths_ = as_jax
-    pmi_table = PmiTable(jnp.asarray(rows, jnp.int32), jnp.asarray(values))
     for found, score in (
-        (jax.jit(guiding.dependency)(words_, heads_, lengths_), is_head),
-        (jax.jit(guiding.pmi)(tokens_, lengths_, pmi_table), pmi_score),
-        (jax.jit(guiding.word_similarity)(vectors_, lengths_, jnp.asarray(table)), cosine),
+        (jax.jit(guiding.dependency)(words, heads, lengths), is_head),
+        (jax.jit(guiding.pmi)(tokens, lengths, PmiTable(rows, values)), pmi_score),
+        (jax.jit(guiding.word_similarity)(vectors, lengths, table), cosine),
     ):
         expected_rows, expected = oracles.target(lengths, size, score)
         assert expected_rows.any()
@@ -161,8 +150,6 @@ def test_errors_name_the_array_with_a_wrong_shape():
 
 @pytest.mark.usefixtures("eight_devices")
 def test_tables_are_looked_up_on_a_mesh_with_explicit_axes():
-    kinds = (AxisType.Explicit, AxisType.Explicit)
-
     @jax.jit
     def targets(tokens, vectors, lengths, pmi_table, table):
         return (
@@ -172,10 +159,10 @@ def test_tables_are_looked_up_on_a_mesh_with_explicit_axes():
 
     examples, tables = (TOKENS, VECTORS, LENGTHS), (PMI, TABLE)
     alone = targets(*examples, *tables)
-    mesh = jax.make_mesh((2, 4), ("data", "model"), axis_types=kinds)
+    mesh = jax.make_mesh((2, 4), ("data", "model"))
     with jax.set_mesh(mesh):
-        placed = jax.device_put(examples, NamedSharding(mesh, PartitionSpec("data")))
-        copied = jax.device_put(tables, NamedSharding(mesh, PartitionSpec()))
+        placed = jax.device_put(examples, NamedSharding(mesh, jax.P("data")))
+        copied = jax.device_put(tables, NamedSharding(mesh, jax.P()))
         together = targets(*placed, *copied)
     assert together[0].weights.sharding.spec[0] == "data"
     chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)

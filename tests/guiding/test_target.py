@@ -1,11 +1,13 @@
 """Squared error of attention weights: equation, gradients, padding, sharding and errors."""
 
+import functools
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from jax.test_util import check_grads
 
 from distattn_jax.guiding import Target, make_target, next_token, pattern_loss
@@ -15,37 +17,46 @@ from tests.guiding.cases import CLOSE, attend, draw
 from tests.unchecked import as_users_have_it
 
 B, L, N, T = 4, 2, 3, 5
-LENGTHS = jnp.array([5, 3, 1, 0])
-TOKENS = jnp.ones((B, T), jnp.int32)
+LENGTHS = np.array([5, 3, 1, 0])
+TOKENS = np.ones((B, T), np.int32)
 
 compiled_loss = jax.jit(pattern_loss, static_argnames=("layers", "heads"))
+find_next_token = jax.jit(next_token)
 
 
-def draw_weights():
-    return jax.nn.softmax(draw(0, B, L, N, T, T))
+def draw_softmax(seed, *shape):
+    exponentials = np.exp(draw(seed, *shape))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def draw_weights(heads=N):
+    return draw_softmax(0, B, L, heads, T, T)
 
 
 def draw_target():
     """Draw a target in which some queries have no target although their weights are not 0."""
-    return Target(draw(2, B, T) > -0.5, jax.nn.softmax(draw(1, B, T, T)))
+    return Target(draw(2, B, T) > -0.5, draw_softmax(1, B, T, T))
 
 
-def gradient_of(weights, target, **arguments):
-    gradient = jax.grad(lambda x: pattern_loss(x, target, LENGTHS, **arguments).sum())
-    return np.asarray(jax.jit(gradient)(weights))
+@functools.partial(jax.jit, static_argnames=("layers", "heads"))
+def differentiate(weights, target, lengths, **arguments):
+    def total(weights):
+        losses = pattern_loss(weights, target, lengths, **arguments)
+        return losses.sum(), losses
+
+    (_, losses), gradient = jax.value_and_grad(total, has_aux=True)(weights)
+    return losses, gradient
 
 
 def test_one_map_equals_the_loss_computed_by_hand():
-    weights = jnp.array([[0.5, 0.5, 0.0], [0.2, 0.2, 0.6], [1.0, 0.0, 0.0]])[None, None, None]
-    target = next_token(jnp.ones((1, 3), jnp.int32), jnp.array([3]))
+    weights = np.array([[0.5, 0.5, 0.0], [0.2, 0.2, 0.6], [1.0, 0.0, 0.0]])[None, None, None]
+    target = find_next_token(np.ones((1, 3), int), np.array([3]))
     # Queries 0 and 1 have the targets (0, 1, 0) and (0, 0, 1), query 2 has none.
     loss = ((0.5**2 + 0.5**2) + (0.2**2 + 0.2**2 + 0.4**2)) / 2
-    assert compiled_loss(weights, target, jnp.array([3]))[0] == pytest.approx(loss)
+    assert compiled_loss(weights, target, np.array([3]))[0] == pytest.approx(loss)
 
 
-@pytest.mark.parametrize(
-    ("layers", "heads"), [(None, None), (None, (2,)), ((1,), (0, -1)), ((1, 0), (0, 1, 2))]
-)
+@pytest.mark.parametrize(("layers", "heads"), [(None, None), ((1,), (0, -1)), ((1, 0), (0, 1, 2))])
 def test_the_loss_equals_the_printed_equation(layers, heads):
     weights, target = draw_weights(), draw_target()
     found = compiled_loss(weights, target, LENGTHS, layers=layers, heads=heads)
@@ -58,47 +69,42 @@ def test_the_loss_equals_the_printed_equation(layers, heads):
 
 @pytest.mark.parametrize(("count", "half"), [(1, 1), (3, 2), (4, 2)])
 def test_by_default_the_first_half_of_the_heads_contributes(count, half):
-    weights = jnp.concatenate([draw_weights(), draw_weights()], axis=2)[:, :, :count]
-    gradient = np.abs(gradient_of(weights, next_token(TOKENS, LENGTHS)))
-    contributes = gradient[0].max(axis=(0, 2, 3)) > 0
+    target = find_next_token(TOKENS, LENGTHS)
+    _, gradient = differentiate(draw_weights(count), target, LENGTHS)
+    contributes = np.abs(gradient[0]).max(axis=(0, 2, 3)) > 0
     assert contributes.tolist() == [head < half for head in range(count)]
 
 
 def test_the_loss_is_zero_at_the_target_and_two_at_disjoint_weights():
-    target = next_token(TOKENS, LENGTHS)
-    weights = jnp.broadcast_to(target.weights[:, None, None], (B, L, N, T, T))
+    target = find_next_token(TOKENS, LENGTHS)
+    weights = np.broadcast_to(target.weights[:, None, None], (B, L, N, T, T))
     assert np.all(compiled_loss(weights, target, LENGTHS) == 0)
-    disjoint = jnp.roll(weights, 1, axis=-1)
+    disjoint = np.roll(weights, 1, axis=-1)
     assert compiled_loss(disjoint, target, LENGTHS)[0] == 2
 
 
 def test_queries_without_a_target_and_padding_have_zero_gradient():
     target = draw_target()
-    valid = np.arange(T)[None, :] < np.asarray(LENGTHS)[:, None]
-    counts = (np.asarray(target.rows) & valid)[:, :, None] & valid[:, None, :]
+    valid = np.arange(T)[None, :] < LENGTHS[:, None]
+    counts = (target.rows & valid)[:, :, None] & valid[:, None, :]
     counts = np.broadcast_to(counts[:, None, None], (B, L, N, T, T))
-    spoiled = jnp.where(counts, draw_weights(), jnp.nan)
-    chex.assert_trees_all_equal(
-        compiled_loss(spoiled, target, LENGTHS), compiled_loss(draw_weights(), target, LENGTHS)
-    )
-    gradient = gradient_of(spoiled, target, heads=range(N))
+    spoiled = np.where(counts, draw_weights(), np.nan)
+    expected, _ = differentiate(draw_weights(), target, LENGTHS, heads=tuple(range(N)))
+    losses, gradient = differentiate(spoiled, target, LENGTHS, heads=tuple(range(N)))
+    chex.assert_trees_all_equal(losses, expected)
     assert np.array_equal(gradient != 0, counts)
 
 
 def test_an_example_without_targets_has_zero_loss_and_gradient():
-    target = draw_target()._replace(rows=jnp.zeros((B, T), bool))
-    assert np.all(compiled_loss(draw_weights(), target, LENGTHS) == 0)
-    assert np.all(gradient_of(draw_weights(), target) == 0)
+    target = draw_target()._replace(rows=np.zeros((B, T), bool))
+    assert not any(np.any(array) for array in differentiate(draw_weights(), target, LENGTHS))
 
 
 def test_gradients_equal_finite_differences():
-    check_grads(
-        jax.jit(lambda x: pattern_loss(x, draw_target(), LENGTHS)),
-        (draw_weights(),),
-        1,
-        rtol=2e-2,
-        atol=2e-2,
-    )
+    def loss(weights):
+        return compiled_loss(weights, draw_target(), LENGTHS)
+
+    check_grads(loss, (draw_weights(),), 1, rtol=2e-2, atol=2e-2)
 
 
 def test_bfloat16_is_promoted_to_float32():
@@ -111,20 +117,20 @@ def test_bfloat16_is_promoted_to_float32():
 
 def test_gradient_descent_moves_attention_towards_the_target():
     query, key = draw(3, L, B, T, N, 4), draw(4, L, B, T, N, 4)
-    target = next_token(TOKENS, LENGTHS)
+    target = find_next_token(TOKENS, LENGTHS)
 
     @jax.jit
-    def step(query):
+    def step(query, key, lengths):
         def total(query):
-            weights = attend(query, key, LENGTHS).weights
-            return pattern_loss(weights, target, LENGTHS, heads=(1,)).sum()
+            weights = attend(query, key, lengths).weights
+            return pattern_loss(weights, target, lengths, heads=(1,)).sum()
 
         loss, gradient = jax.value_and_grad(total)(query)
         return loss, query - 5 * gradient, gradient
 
     losses = []
     for _ in range(10):
-        loss, query, gradient = step(query)
+        loss, query, gradient = step(query, key, LENGTHS)
         losses.append(float(loss))
     assert losses[-1] < losses[0] / 2
     assert np.all(gradient[:, :, :, 0::2] == 0)
@@ -139,24 +145,15 @@ def test_scores_are_normalized_over_the_valid_keys():
 
 
 @pytest.mark.usefixtures("eight_devices")
-@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
-def test_sharded_heads_equal_one_device(kind):
-    weights = jnp.concatenate([draw_weights(), draw_weights()], axis=2)[:, :, :4]
-
-    @jax.jit
-    def gradient(weights, target, lengths):
-        def total(weights):
-            return pattern_loss(weights, target, lengths, layers=(1,), heads=(0, 3)).sum()
-
-        return jax.value_and_grad(total)(weights)
-
-    alone = gradient(weights, draw_target(), LENGTHS)
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
+def test_sharded_heads_equal_one_device():
+    weights, selected = draw_weights(heads=4), {"layers": (1,), "heads": (0, 3)}
+    alone = differentiate(weights, draw_target(), LENGTHS, **selected)
+    mesh = jax.make_mesh((4, 2), ("data", "model"))
     with jax.set_mesh(mesh):
-        examples = NamedSharding(mesh, PartitionSpec("data"))
-        heads = NamedSharding(mesh, PartitionSpec("data", None, "model", None, None))
-        placed = jax.device_put(weights, heads)
-        together = gradient(placed, *jax.device_put((draw_target(), LENGTHS), examples))
+        placed = jax.device_put(weights, NamedSharding(mesh, jax.P("data", None, "model")))
+        examples = NamedSharding(mesh, jax.P("data"))
+        rest = jax.device_put((draw_target(), LENGTHS), examples)
+        together = differentiate(placed, *rest, **selected)
     assert len(together[1].sharding.device_set) == 8
     chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
 
@@ -164,15 +161,16 @@ def test_sharded_heads_equal_one_device(kind):
 def test_errors_name_the_invalid_argument():
     arguments = (draw_weights(), draw_target(), LENGTHS)
     with pytest.raises(ValueError, match=r"heads must lie from -3 to 2; got \[3\]"):
-        pattern_loss(*arguments, heads=(3,))
+        compiled_loss(*arguments, heads=(3,))
     with pytest.raises(ValueError, match=r"layers must lie from -2 to 1; got \[2\]"):
-        pattern_loss(*arguments, layers=(2,))
+        compiled_loss(*arguments, layers=(2,))
     with pytest.raises(ValueError, match="heads must contain at least one number; got none"):
-        pattern_loss(*arguments, heads=())
+        compiled_loss(*arguments, heads=())
 
 
 def test_errors_name_the_array_with_a_wrong_shape():
-    loss = as_users_have_it(target_module).pattern_loss
+    unchecked = as_users_have_it(target_module)
+    loss = jax.jit(unchecked.pattern_loss)
     weights, target = draw_weights(), draw_target()
     with pytest.raises(ValueError, match=r"weights .* \(B L N T S\), .* got \(4, 3, 5, 5\)"):
         loss(weights[:, 0], target, LENGTHS)

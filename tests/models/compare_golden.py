@@ -12,11 +12,16 @@ import numpy as np
 from distattn_jax.models.pretrained import load
 
 
+@jax.jit
+def _call(model, *inputs):
+    return model(*inputs, received=True, weights=True, states=True)
+
+
 def compute_errors(folder: str | Path) -> dict[str, float]:
     """Return the largest absolute error of each output over valid tokens."""
     expected = dict(np.load(Path(folder) / "expected.npz"))
     tokens, lengths, types = (expected[name] for name in ("tokens", "lengths", "types"))
-    encoded = load(folder)(tokens, lengths, types, received=True, weights=True, states=True)
+    encoded = _call(load(folder), tokens, lengths, types)
     is_valid = np.arange(tokens.shape[1])[None] < lengths[:, None]
     maps = np.where(is_valid[:, None, None, :, None], expected["weights"], 0)
 
@@ -26,6 +31,7 @@ def compute_errors(folder: str | Path) -> dict[str, float]:
         return float(error.max() if axis is None else np.moveaxis(error, axis, 1)[is_valid].max())
 
     return {
+        "values": largest_error(encoded.values, expected["states"][:, -1], axis=1),
         "states": largest_error(encoded.states, expected["states"], axis=2),
         "pooled": largest_error(encoded.pooled, expected["pooled"]),
         "maps": largest_error(encoded.weights, maps, axis=3),

@@ -2,9 +2,7 @@
 
 import inspect
 
-import jax.numpy as jnp
 import pytest
-from flax import nnx
 
 from distattn_jax import models
 from distattn_jax.modules import Decoder, Encoder
@@ -35,9 +33,3 @@ def test_signature_lists_the_keyword_arguments(module):
     parameters = inspect.signature(module.__call__).parameters.values()
     assert [p.name for p in parameters if p.kind is p.KEYWORD_ONLY] == KEYWORDS[module]
     assert not [p.name for p in parameters if p.kind is p.VAR_KEYWORD]
-
-
-def test_decoder_rejects_received():
-    decoder = Decoder(1, 4, 2, rngs=nnx.Rngs(0))
-    with pytest.raises(TypeError, match="received"):
-        decoder(jnp.zeros((1, 3, 4)), received=True)

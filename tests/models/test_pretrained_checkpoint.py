@@ -205,10 +205,7 @@ def test_a_folder_with_missing_or_corrupt_files_is_rejected(folder):
     ("changes", "message"),
     [
         ({"model_type": "gpt2"}, "model_type must be one of bert, .*; got 'gpt2'"),
-        (
-            {"position_embedding_type": "relative_key"},
-            "position_embedding_type must be 'absolute'; got 'relative_key'",
-        ),
+        ({"position_embedding_type": "x"}, "position_embedding_type must be 'absolute'; got 'x'"),
         ({"is_decoder": True}, "is_decoder must be False; got True"),
         ({"inner_group_num": 2}, "inner_group_num must be 1; got 2"),
         ({"hidden_act": "mish"}, "hidden_act must be one of gelu, .*; got 'mish'"),
@@ -244,18 +241,15 @@ def test_null_in_config_json_means_the_default(folder):
 
 
 def test_the_error_names_a_file_without_a_json_object(folder):
-    (folder / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json must be a JSON file"):
-        read_config(folder)
-    (folder / "config.json").write_text("[" * 10**5)
-    with pytest.raises(ValueError, match=r"config\.json must be a JSON file: .*recursion"):
-        read_config(folder)
-    (folder / "config.json").write_bytes(b"\xff")
-    with pytest.raises(ValueError, match=r"config\.json must be a JSON file: .*utf-8"):
-        read_config(folder)
-    (folder / "config.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"config\.json must contain a JSON object; got list"):
-        read_config(folder)
+    for content, message in (
+        (b"{", "must be a JSON file"),
+        (b"[" * 10**5, "must be a JSON file: .*recursion"),
+        (b"\xff", "must be a JSON file: .*utf-8"),
+        (b"[]", "must contain a JSON object; got list"),
+    ):
+        (folder / "config.json").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"config\.json {message}"):
+            read_config(folder)
     (folder / "model.safetensors").rename(folder / "other.safetensors")
     (folder / "model.safetensors.index.json").write_text('{"weight_map": ["a"]}')
     with pytest.raises(ValueError, match=r"index\.json must contain weight_map"):
@@ -361,9 +355,7 @@ def test_the_error_for_a_failed_download_mentions_folder_and_hub(monkeypatch):
 
     hub = types.SimpleNamespace(snapshot_download=snapshot_download)
     monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
-    with pytest.raises(
-        ValueError, match=r"no folder minilm, and the download from the hub failed: no network"
-    ):
+    with pytest.raises(ValueError, match=r"no folder minilm, .* download .* failed: no network"):
         resolve_folder("minilm")
 
 

@@ -25,27 +25,26 @@ TARGET_LENGTHS = jnp.asarray([4, 3, 4])
 
 
 @functools.cache
-def make_model(method="relative_position", layers=1, **arguments):
-    sizes = dataclasses.replace(SIZES, layers=layers)
-    model = Translator(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(1), **arguments)
+def make_model(method="relative_position", *, seed=1, norm="after", dtype=None, **sizes):
+    options = {"norm": norm, "dtype": dtype, "sizes": dataclasses.replace(SIZES, **sizes)}
+    model = Translator(VOCABULARY, method=method, rngs=nnx.Rngs(seed), **options)
     # Larger embeddings make the hypotheses of a search differ more.
     table = model.decoder.embedding.embedding.embedding
     table[...] = 3 * table[...]
     return model
 
 
-@functools.partial(nnx.jit, static_argnames="weights")
-def call(model, source, target, weights=False):
-    return model(source, SOURCE_LENGTHS, shift_right(target), TARGET_LENGTHS, weights=weights)
+@nnx.jit
+def call(model, source, target):
+    return model(source, SOURCE_LENGTHS, shift_right(target), TARGET_LENGTHS, weights=True)
 
 
 def test_the_decoder_begins_with_the_end_token():
     np.testing.assert_array_equal(shift_right(TARGET)[0], [END_ID, 4, 3, 9])
 
 
-@pytest.mark.parametrize("method", ["relative_position", "distance_aware"])
-def test_logits_depend_on_the_source_and_on_earlier_target_tokens_only(method):
-    model = make_model(method)
+def test_logits_depend_on_the_source_and_on_earlier_target_tokens_only():
+    model = make_model()
     logits = call(model, SOURCE, TARGET).logits
     assert logits.shape == (3, 4, VOCABULARY)
     assert logits.dtype == jnp.float32
@@ -58,20 +57,16 @@ def test_logits_depend_on_the_source_and_on_earlier_target_tokens_only(method):
 
 
 def test_all_attention_weights_are_returned():
-    output = call(make_model(layers=2), SOURCE, TARGET, weights=True)
-    assert output.encoder_weights.shape == (3, 2, 2, 5, 5)
-    assert output.decoder_weights.shape == (3, 2, 2, 4, 4)
-    assert output.cross_weights.shape == (3, 2, 2, 4, 5)
+    output = call(make_model(), SOURCE, TARGET)
+    assert output.encoder_weights.shape == (3, 1, 2, 5, 5)
+    assert output.decoder_weights.shape == (3, 1, 2, 4, 4)
+    assert output.cross_weights.shape == (3, 1, 2, 4, 5)
     np.testing.assert_allclose(output.cross_weights[1, :, :, :3].sum(-1), 1, rtol=1e-6)
     assert not output.cross_weights[1, ..., 3:].any()
 
 
-# The language model has the same decoder, and is tested with the other methods.
-@pytest.mark.parametrize(
-    ("method", "norm"),
-    [("relative_position", "after"), ("relative_and_absolute", "after"), ("vanilla", "before")],
-)
-def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
+# The language model has the same decoder, and is tested with other methods.
+def test_cached_decoding_equals_a_call_on_all_tokens():
     inputs = shift_right(TARGET)
 
     @nnx.jit
@@ -90,7 +85,7 @@ def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
             last = jnp.take_along_axis(inputs, next_position[:, None], axis=1)[:, 0]
         return steps, model(SOURCE, SOURCE_LENGTHS, inputs, TARGET_LENGTHS).logits
 
-    steps, expected = decode(make_model(method, norm=norm))
+    steps, expected = decode(make_model("relative_and_absolute", norm="before"))
     for step, (position, logits) in enumerate(steps):
         np.testing.assert_array_equal(position, np.asarray([2, 0, 1]) + step)
         wanted = np.take_along_axis(expected, position[:, None, None], axis=1)[:, 0]
@@ -98,31 +93,23 @@ def test_cached_decoding_equals_a_call_on_all_tokens(method, norm):
 
 
 @pytest.mark.parametrize(
-    ("beam_size", "prompts"), [(1, [[4], [], [3]]), (3, [[4], [], [3]]), (3, None)]
+    ("beam_size", "layers", "prompts"), [(1, 1, [[], [], []]), (3, 2, [[4], [], [3]])]
 )
-def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompts):
-    model = make_model(layers=2)
+def test_translations_equal_a_search_in_python_without_a_cache(beam_size, layers, prompts):
+    model = make_model(layers=layers)
     max_lengths = np.asarray([6, 4, 5])
-    options = {}
-    if prompts is not None:
-        options["prompt_lengths"] = jnp.asarray([len(prompt) for prompt in prompts])
-        options["prompts"] = jnp.asarray([prompt or [0] for prompt in prompts])
-    found = nnx.jit(Translator.translate, static_argnames=("beam_size", "longest"))(
-        model,
-        SOURCE,
-        SOURCE_LENGTHS,
-        max_lengths=max_lengths,
-        longest=6,
-        beam_size=beam_size,
-        **options,
-    )
+    options = {"max_lengths": max_lengths, "longest": 6, "beam_size": beam_size}
+    if any(prompts):
+        options["prompt_lengths"] = np.asarray([len(prompt) for prompt in prompts])
+        options["prompts"] = np.asarray([prompt or [0] for prompt in prompts])
+    translate = nnx.jit(Translator.translate, static_argnames=("beam_size", "longest"))
+    found = translate(model, SOURCE, SOURCE_LENGTHS, **options)
 
     def log_probabilities(example, tokens):
-        tokens = [END_ID, *([] if prompts is None else prompts[example]), *tokens]
+        tokens = [END_ID, *prompts[example], *tokens]
         inputs = np.zeros((3, 8), np.int32)
         inputs[example, : len(tokens)] = tokens
-        logits = score(model, inputs)[example, len(tokens) - 1]
-        return np.asarray(jax.nn.log_softmax(logits), np.float64)
+        return np.asarray(score(model, inputs)[example, len(tokens) - 1], np.float64)
 
     for example in range(3):
         oracle = functools.partial(log_probabilities, example)
@@ -140,7 +127,7 @@ def test_translations_equal_a_search_in_python_without_a_cache(beam_size, prompt
 
 @nnx.jit
 def score(model, inputs):
-    return model(SOURCE, SOURCE_LENGTHS, inputs, jnp.full(3, 8)).logits
+    return jax.nn.log_softmax(model(SOURCE, SOURCE_LENGTHS, inputs, jnp.full(3, 8)).logits)
 
 
 def test_heads_of_all_attentions_are_sharded():
@@ -180,33 +167,17 @@ def test_bfloat16_computes_in_bfloat16_with_float32_logits():
     ("method", "key_distance", "value_distance", "sinusoids", "max_distance"),
     [
         ("no_positions", -1, -2, 0, 2),
-        ("vanilla", -1, -1, 1, 2),
-        ("relative_position", 1, -2, 0, 1),
-        ("relative_position_keys", 2, -1, 0, 2),
+        ("relative_and_absolute", 1, -2, 1, 1),
+        ("relative_position_keys", 0, -1, 0, 0),
         ("relative_position_values", -1, 2, 0, 2),
-        ("relative_and_absolute", 0, 0, 1, 0),
     ],
 )
 def test_switched_positions_equal_the_method_with_these_positions(
     method, key_distance, value_distance, sinusoids, max_distance
 ):
-    switches = {
-        "key_distance": key_distance,
-        "value_distance": value_distance,
-        "sinusoids": sinusoids,
-    }
-    switched = Translator(
-        VOCABULARY,
-        method="switched_positions",
-        sizes=dataclasses.replace(SIZES, **switches),
-        rngs=nnx.Rngs(1),
-    )
-    plain = Translator(
-        VOCABULARY,
-        method=method,
-        sizes=dataclasses.replace(SIZES, max_distance=max_distance),
-        rngs=nnx.Rngs(2),
-    )
+    sizes = {"key_distance": key_distance, "value_distance": value_distance, "sinusoids": sinusoids}
+    switched = make_model("switched_positions", **sizes)
+    plain = make_model(method, seed=2, max_distance=max_distance)
     values = nnx.to_pure_dict(nnx.state(switched, nnx.Param))
 
     def find(path, leaf):
@@ -224,20 +195,13 @@ def test_switched_positions_equal_the_method_with_these_positions(
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("method", ["relative_position", "distance_aware"])
-def test_long_sentences_train_without_a_vector_for_each_pair_of_tokens(method):
-    length, width = 2048, 16
-    sizes = dataclasses.replace(SIZES, heads=1, head_features=width, features=width)
-    graph, params = nnx.split(
-        nnx.eval_shape(lambda: Translator(VOCABULARY, method=method, sizes=sizes, rngs=nnx.Rngs(0)))
-    )
+def test_long_sentences_train_without_a_vector_for_each_pair_of_tokens():
+    length = 2048
+    graph, params = nnx.split(make_model(heads=1, head_features=16, features=16))
 
     def loss(params, tokens):
-        lengths = jnp.full(1, length)
-        model = nnx.merge(graph, params)
-        return model(
-            tokens, lengths, tokens, lengths, dropout_rate=0.1, rngs=nnx.Rngs(0)
-        ).logits.sum()
+        inputs, model = (tokens, jnp.full(1, length)), nnx.merge(graph, params)
+        return model(*inputs, *inputs, dropout_rate=0.1, rngs=nnx.Rngs(0)).logits.sum()
 
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     program = jax.make_jaxpr(jax.grad(loss))(params, tokens)

@@ -1,6 +1,6 @@
 """Constructors of modules, random inputs, a compiled call and a placement for the tests."""
 
-import functools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,34 +13,18 @@ from distattn_jax import attention, modules
 N, H, D = 4, 6, 24
 
 MAKERS = {
-    "distance_aware": functools.partial(modules.DistanceAware, N),
-    "distance_aware_linear": functools.partial(
+    "distance_aware": partial(modules.DistanceAware, N),
+    "distance_aware_linear": partial(
         modules.DistanceAware, N, mapping=attention.linear, adjust=attention.early_add
     ),
-    "distance_aware_clip": functools.partial(modules.DistanceAware, N, mapping=attention.clip),
-    "distance_aware_sigmoid": functools.partial(
-        modules.DistanceAware, N, mapping=attention.sigmoid
-    ),
-    "relative_position": functools.partial(modules.RelativePosition, N, H, 2),
-    "relative_position_keys": functools.partial(
-        modules.RelativePosition, N, H, 0, values=False, shared=True
-    ),
-    "distance_bias": functools.partial(modules.DistanceBias, N, function="kerple_log"),
-    "distance_bias_t5": functools.partial(
-        modules.DistanceBias, N, function=attention.T5Buckets(8, 5)
-    ),
-    "transformer_xl": functools.partial(modules.TransformerXL, N, H, D),
-    "adapted": functools.partial(modules.Adapted, N, H, shared=True),
-}
-ONE_OF_EACH = {"dot_product": None} | {
-    name: MAKERS[name]
-    for name in (
-        "distance_aware",
-        "relative_position",
-        "transformer_xl",
-        "adapted",
-        "distance_bias",
-    )
+    "distance_aware_clip": partial(modules.DistanceAware, N, mapping=attention.clip),
+    "distance_aware_sigmoid": partial(modules.DistanceAware, N, mapping=attention.sigmoid),
+    "relative_position": partial(modules.RelativePosition, N, H, 2),
+    "relative_position_keys": partial(modules.RelativePosition, N, H, 0, values=False, shared=True),
+    "distance_bias": partial(modules.DistanceBias, N, function="kerple_log"),
+    "distance_bias_t5": partial(modules.DistanceBias, N, function=attention.T5Buckets(8, 5)),
+    "transformer_xl": partial(modules.TransformerXL, N, H, D),
+    "adapted": partial(modules.Adapted, N, H, shared=True),
 }
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -50,7 +34,7 @@ def draw(*shape, seed=0):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
-@functools.partial(jax.jit, static_argnames=("is_causal", "received", "weights", "decode"))
+@partial(jax.jit, static_argnames=("is_causal", "received", "weights", "decode"))
 def call(module, *arrays, **arguments):
     """Call a module, compiled once for modules with the same structure and inputs."""
     return module(*arrays, **arguments)
@@ -59,7 +43,7 @@ def call(module, *arrays, **arguments):
 def layer(name="distance_aware", **arguments):
     """Make a layer of multi-head attention with a variant."""
     rngs = nnx.Rngs(0)
-    variant = None if ONE_OF_EACH[name] is None else ONE_OF_EACH[name](rngs=rngs)
+    variant = None if name == "dot_product" else MAKERS[name](rngs=rngs)
     return modules.MultiHeadAttention(N, D, variant=variant, rngs=rngs, **arguments)
 
 

@@ -1,5 +1,6 @@
 """Attention variants as `attention_fn` of NNX and Linen."""
 
+import functools
 import re
 
 import chex
@@ -12,7 +13,7 @@ from flax import linen, nnx
 from distattn_jax import modules
 from distattn_jax.attention import DistanceAware, DotProduct, attention
 from distattn_jax.modules import as_attention_fn
-from tests.modules.cases import ONE_OF_EACH, D, N, call
+from tests.modules.cases import MAKERS, D, N, call
 from tests.unchecked import as_users_have_it
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, 5, D)), jnp.float32)
@@ -77,9 +78,9 @@ def test_a_linen_model_can_own_the_parameters_of_a_variant():
             attention_fn = as_attention_fn(DistanceAware(weight, shape))
             return linen.MultiHeadDotProductAttention(N, attention_fn=attention_fn)(x)
 
-    variables = Block().init(jax.random.key(0), X)
-    gradient = jax.grad(lambda v: jnp.square(Block().apply(v, X)).sum())(variables)
-    assert (gradient["params"]["w"] != 0).all()
+    variables = jax.jit(Block().init)(jax.random.key(0), X)
+    gradient = jax.jit(jax.grad(lambda v: jnp.square(Block().apply(v, X)).sum()))(variables)
+    assert np.all(gradient["params"]["w"])
 
 
 def test_dropout_and_sown_weights_reach_the_attention():
@@ -111,13 +112,10 @@ def test_linen_passes_the_mask_and_the_dropout(kind):
     assert not np.allclose(apply(variables, X, deterministic=False, rngs=rngs), free)
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH)
+@pytest.mark.parametrize("name", ["relative_position", "transformer_xl"])
 def test_decoding_in_the_layer_of_flax_equals_the_causal_pass(name):
-    rngs = nnx.Rngs(0)
-    variant = DotProduct() if name == "dot_product" else ONE_OF_EACH[name](rngs=rngs)
-    attend = nnx.MultiHeadAttention(
-        N, D, attention_fn=as_attention_fn(variant, decode=True), decode=True, rngs=rngs
-    )
+    attention_fn = as_attention_fn(MAKERS[name](rngs=nnx.Rngs(0)), decode=True)
+    attend = nnx.MultiHeadAttention(N, D, attention_fn=attention_fn, decode=True, rngs=nnx.Rngs(0))
     # The mask of the user hides the first key of the second example from the last query.
     mask = nnx.make_causal_mask(X[..., 0]).at[1, :, 4, 0].set(0)
     whole = call(attend, X, mask=mask, decode=False)
@@ -129,20 +127,21 @@ def test_decoding_in_the_layer_of_flax_equals_the_causal_pass(name):
 
     masks = jnp.ones((5, 2, 1, 1, 7)).at[4, 1, ..., 0].set(0)
     parts = [step(attend, X[:, i : i + 1], masks[i]) for i in range(5)]
-    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, rtol=1e-4, atol=1e-5)
+    chex.assert_trees_all_close(np.concatenate(parts, axis=1), whole, rtol=1e-4, atol=1e-5)
 
 
 def test_decoding_in_the_layer_of_linen_equals_the_causal_pass():
     attend = linen_layer(as_attention_fn(VARIANT, decode=True), decode=True)
-    variables = attend.init(jax.random.key(0), X)
+    variables = jax.jit(attend.init)(jax.random.key(0), X)
     params, cache = ({name: variables[name]} for name in ("params", "cache"))
+    step = jax.jit(functools.partial(attend.apply, mutable=["cache"]))
     parts = []
     for i in range(5):
-        part, cache = attend.apply(params | cache, X[:, i : i + 1], mutable=["cache"])
+        part, cache = step(params | cache, X[:, i : i + 1])
         parts.append(part)
     mask = linen.make_causal_mask(X[..., 0])
     whole = linen_layer(as_attention_fn(VARIANT)).apply(params, X, mask=mask)
-    chex.assert_trees_all_close(jnp.concatenate(parts, axis=1), whole, **CLOSE)
+    chex.assert_trees_all_close(np.concatenate(parts, axis=1), whole, **CLOSE)
 
 
 def test_a_decoding_function_rejects_calls_whose_positions_are_unknown():

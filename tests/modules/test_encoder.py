@@ -9,32 +9,24 @@ from flax import nnx
 
 from distattn_jax import modules
 from distattn_jax.attention import DotProduct, sinusoid
-from distattn_jax.modules import (
-    AdditivePooling,
-    Encoder,
-    EncoderOutput,
-    SegmentMemory,
-    TransformerLayer,
-    add_positions,
-)
+from distattn_jax.modules import AdditivePooling, Encoder, EncoderOutput, SegmentMemory
 from distattn_jax.modules.dropout import dropout
-from tests.modules.cases import CLOSE, ONE_OF_EACH, D, N, call, draw
+from tests.modules.cases import CLOSE, MAKERS, D, N, call, draw
 from tests.unchecked import as_users_have_it
 
 L = 2
 
 
 def encoder(name="distance_aware", layers=L, seed=0, **arguments):
-    return Encoder(layers, D, N, variant=ONE_OF_EACH[name], rngs=nnx.Rngs(seed), **arguments)
+    return Encoder(layers, D, N, variant=MAKERS[name], rngs=nnx.Rngs(seed), **arguments)
 
 
 @pytest.mark.parametrize("norm", ["after", "before"])
 def test_a_layer_follows_its_equations(norm):
-    layer, x = TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), draw(2, 5, D)
+    layer, x = modules.TransformerLayer(D, N, norm=norm, rngs=nnx.Rngs(0)), draw(2, 5, D)
 
     def feed_forward(y):
-        network = layer.feed_forward
-        return network.out(jnp.maximum(0, network.hidden(y)))
+        return layer.feed_forward.out(jnp.maximum(0, layer.feed_forward.hidden(y)))
 
     if norm == "after":
         y = layer.attention_norm(x + layer.attention(x))
@@ -42,26 +34,19 @@ def test_a_layer_follows_its_equations(norm):
     else:
         y = x + layer.attention(layer.attention_norm(x))
         expected = y + feed_forward(layer.feed_forward_norm(y))
-    chex.assert_trees_all_close(call(layer, x).values, expected, **CLOSE)
+    chex.assert_trees_all_close(layer(x).values, expected, **CLOSE)
 
 
-@pytest.mark.parametrize("hidden_dropout", [True, False])
 @pytest.mark.parametrize(
-    ("attention_rate", "attention_dropout", "expected_rate"),
-    [(None, True, 0.5), (0.2, True, 0.2), (None, False, 0.0)],
+    ("attention_rate", "attention_dropout", "hidden_dropout", "expected_rate"),
+    [(None, True, True, 0.5), (0.2, True, False, 0.2), (None, False, True, 0.0)],
 )
 def test_attention_and_hidden_units_have_their_own_dropout(
-    hidden_dropout, attention_rate, attention_dropout, expected_rate
+    attention_rate, attention_dropout, hidden_dropout, expected_rate
 ):
-    layer = TransformerLayer(
-        D,
-        N,
-        dropout_rate=0.5,
-        attention_dropout_rate=attention_rate,
-        attention_dropout=attention_dropout,
-        hidden_dropout=hidden_dropout,
-        rngs=nnx.Rngs(0),
-    )
+    options = {"attention_dropout": attention_dropout, "hidden_dropout": hidden_dropout}
+    rates = {"dropout_rate": 0.5, "attention_dropout_rate": attention_rate}
+    layer = modules.TransformerLayer(D, N, **rates, **options, rngs=nnx.Rngs(0))
     x, rngs = draw(2, 5, D), nnx.Rngs(1)
     attended = layer.attention(x, dropout_rate=expected_rate, rngs=rngs)
     y = layer.attention_norm(x + dropout(attended, 0.5, rngs))
@@ -72,12 +57,9 @@ def test_attention_and_hidden_units_have_their_own_dropout(
     chex.assert_trees_all_close(layer(x, rngs=nnx.Rngs(1)).values, expected, **CLOSE)
 
 
-# The text classifier pads its texts as well, and is tested with the other variants.
-@pytest.mark.parametrize(
-    ("name", "norm"), [("dot_product", "after"), ("relative_position", "before")]
-)
-def test_padding_does_not_change_the_output_of_valid_tokens(name, norm):
-    model, x = encoder(name, layers=1, norm=norm), draw(2, 6, D)
+# The text classifier and the pretrained encoders test padding with the layer norm after each sum.
+def test_padding_does_not_change_the_output_of_valid_tokens():
+    model, x = encoder("relative_position", layers=1, norm="before"), draw(2, 6, D)
     lengths = jnp.asarray([6, 4])
     other = x.at[1, 4:].set(100.0)
     values = call(model, x, lengths=lengths).values
@@ -87,26 +69,19 @@ def test_padding_does_not_change_the_output_of_valid_tokens(name, norm):
 
 
 @pytest.mark.parametrize(
-    ("name", "norm"),
-    [
-        ("distance_aware", "after"),
-        ("transformer_xl", "after"),
-        ("relative_position", "before"),
-        ("adapted", "before"),
-    ],
+    ("name", "norm"), [("transformer_xl", "after"), ("relative_position", "before")]
 )
 def test_ragged_segments_with_a_long_memory_equal_the_whole_texts(name, norm):
-    model, x = encoder(name, norm=norm), draw(2, 9, D)
-    whole = call(model, x, is_causal=True).values
+    model, x = encoder(name, norm=norm), np.asarray(draw(2, 9, D))
+    whole = np.asarray(call(model, x, is_causal=True).values)
     memory = SegmentMemory.empty(L, batch=2, length=8, features=D)
     starts = np.zeros(2, int)
     for lengths in ([3, 3], [3, 1], [3, 2]):
-        segment = jnp.stack([x[b, start : start + 3] for b, start in enumerate(starts)])
-        encoded = call(model, segment, memory=memory, lengths=jnp.asarray(lengths), is_causal=True)
+        segment = np.stack([x[b, start : start + 3] for b, start in enumerate(starts)])
+        encoded = call(model, segment, memory=memory, lengths=np.asarray(lengths), is_causal=True)
+        values = np.asarray(encoded.values)
         for b, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-            chex.assert_trees_all_close(
-                encoded.values[b, :length], whole[b, start : start + length], **CLOSE
-            )
+            np.testing.assert_allclose(values[b, :length], whole[b, start:][:length], **CLOSE)
         memory, starts = encoded.memory, starts + lengths
     assert memory.filled.sum(axis=1).tolist() == [8, 6]
 
@@ -120,16 +95,21 @@ def test_memory_drops_the_oldest_tokens_and_all_padding():
 
 
 @pytest.mark.usefixtures("eight_devices")
-def test_a_memory_on_an_explicit_mesh_equals_one_device():
-    model, x, lengths = encoder(), draw(8, 3, D), jnp.arange(8) % 4
-    memory = SegmentMemory.empty(L, 8, 4, D)
-    memory = call(model, x, memory=memory, lengths=lengths).memory
-    alone = call(model, x, memory=memory, lengths=lengths)
+def test_training_with_a_memory_on_an_explicit_mesh_equals_one_device():
+    def loss(model, x, lengths, memory):
+        encoded = model(x, lengths=lengths, memory=memory, rngs=nnx.Rngs(0), dropout_rate=0.1)
+        return jnp.sin(encoded.values).sum(), encoded
+
+    @jax.jit
+    def step(model, x, lengths):
+        _, first = loss(model, x, lengths, SegmentMemory.empty(1, 8, 4, D))
+        return jax.value_and_grad(loss, has_aux=True)(model, x, lengths, first.memory)
+
+    model, x, lengths = encoder(layers=1, norm="before"), draw(8, 3, D), jnp.arange(8) % 4
+    alone = step(model, x, lengths)
     with jax.set_mesh(jax.make_mesh((8,), ("data",))):
-        x, lengths = (jax.sharding.reshard(array, jax.P("data")) for array in (x, lengths))
-        memory = SegmentMemory.empty(L, 8, 4, D)
-        memory = call(model, x, memory=memory, lengths=lengths).memory
-        together = call(model, x, memory=memory, lengths=lengths)
+        sharded = [jax.sharding.reshard(array, jax.P("data")) for array in (x, lengths)]
+        together = step(model, *sharded)
     chex.assert_trees_all_close(jax.device_get(together), jax.device_get(alone), **CLOSE)
 
 
@@ -142,7 +122,7 @@ def test_no_gradient_reaches_the_memory():
         return call(model, x, memory=memory).values
 
     gradient = jax.jit(jax.grad(lambda first: second_segment(first)[..., 0].sum()))(first)
-    assert (gradient == 0).all()
+    assert not np.any(gradient)
     assert not np.allclose(second_segment(first), call(model, x, memory=empty).values)
 
 
@@ -156,53 +136,22 @@ def test_received_and_weights_are_stacked_by_layer():
     chex.assert_trees_all_close(encoded.received, encoded.weights.sum(-2), **CLOSE)
 
 
-def test_jax_jit_and_both_modes_of_nnx_jit_agree():
+def test_both_modes_of_nnx_jit_agree():
     def loss(model, key):
         values = model(draw(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1).values
         return jnp.sin(values).sum()
 
     model, key = encoder("relative_position", layers=1), jax.random.key(1)
-    expected = jax.jit(loss)(model, key)
+    expected = nnx.jit(loss, graph=False)(model, key)
     chex.assert_trees_all_close(nnx.jit(loss)(model, key), expected, **CLOSE)
-    chex.assert_trees_all_close(nnx.jit(loss, graph=False)(model, key), expected, **CLOSE)
-
-
-def test_vmap_over_seeds_equals_a_loop():
-    def loss(model, x):
-        return jnp.sin(model(x).values).sum()
-
-    x, keys = draw(2, 5, D), jax.random.split(jax.random.key(0), 3)
-    models = jax.vmap(lambda key: encoder(layers=1, seed=key))(keys)
-    together = jax.jit(jax.vmap(jax.value_and_grad(loss), in_axes=(0, None)))(models, x)
-    step = jax.jit(jax.value_and_grad(loss))
-    alone = [step(encoder(layers=1, seed=key), x) for key in keys]
-    chex.assert_trees_all_close(
-        together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone), **CLOSE
-    )
-
-
-@pytest.mark.usefixtures("eight_devices")
-def test_a_batch_sharded_over_eight_devices_equals_one_device():
-    def loss(model, x, lengths):
-        encoded = model(x, lengths=lengths, rngs=nnx.Rngs(0), dropout_rate=0.1)
-        return jnp.sin(encoded.values).sum()
-
-    step = jax.jit(jax.value_and_grad(loss))
-    model, x = encoder(layers=1, norm="before"), draw(8, 5, D)
-    lengths = jnp.arange(8) % 5 + 1
-    alone = step(model, x, lengths)
-    with jax.set_mesh(jax.make_mesh((8,), ("data",))):
-        sharded = [jax.sharding.reshard(array, jax.P("data")) for array in (x, lengths)]
-        together = step(model, *sharded)
-    chex.assert_trees_all_close(jax.device_get(together), alone, **CLOSE)
 
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
-    model = encoder(dtype=jnp.bfloat16, norm="before")
+    model = encoder(layers=1, dtype=jnp.bfloat16, norm="before")
     values = call(model, draw(2, 5, D)).values
     assert values.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(model)} == {jnp.dtype("float32")}
-    exact = call(encoder(norm="before"), draw(2, 5, D)).values
+    exact = call(encoder(layers=1, norm="before"), draw(2, 5, D)).values
     np.testing.assert_allclose(values.astype(jnp.float32), exact, atol=0.1)
 
 
@@ -215,19 +164,19 @@ def test_dropout_is_unbiased_and_accepts_a_traced_rate():
 
 
 def test_pooling_is_a_weighted_sum_of_the_valid_tokens():
-    pool, x = AdditivePooling(D, 8, rngs=nnx.Rngs(0)), draw(3, 5, D)
-    lengths = jnp.asarray([5, 2, 0])
-    scores = np.tanh(x @ pool.hidden.kernel[...]) @ pool.score.kernel[..., 0]
+    pool, x = AdditivePooling(D, 8, rngs=nnx.Rngs(0)), np.asarray(draw(3, 5, D))
+    lengths = np.asarray([5, 2, 0])
+    scores = np.tanh(x @ pool.hidden.kernel[...]) @ np.asarray(pool.score.kernel)[..., 0]
     expected = np.zeros((3, D))
     for b, length in enumerate([5, 2, 0]):
         if length:
             weights = np.exp(scores[b, :length]) / np.exp(scores[b, :length]).sum()
             expected[b] = weights @ x[b, :length]
     np.testing.assert_allclose(call(pool, x, lengths=lengths), expected, **CLOSE)
-    mask = jnp.arange(5)[None] < lengths[:, None]
+    mask = np.arange(5)[None] < lengths[:, None]
     np.testing.assert_allclose(call(pool, x, mask=mask), expected, **CLOSE)
-    gradient = jax.jit(jax.grad(lambda x: pool(x, lengths=lengths).sum()))(x)
-    assert (gradient[1, 2:] == 0).all()
+    gradient = np.asarray(jax.grad(lambda x: call(pool, x, lengths=lengths).sum())(x))
+    assert not gradient[1, 2:].any()
     assert np.isfinite(gradient).all()
 
 
@@ -247,12 +196,12 @@ def test_pooling_of_float64_tokens_is_float64():
 def test_position_encodings_are_added_to_each_example():
     x = draw(2, 5, D)
     expected = x + sinusoid(jnp.arange(5), D, jnp.float32)[None]
-    chex.assert_trees_all_close(add_positions(x), expected, **CLOSE)
+    chex.assert_trees_all_close(modules.add_positions(x), expected, **CLOSE)
     chex.assert_trees_all_close(
-        add_positions(x, first=2)[:, 0], expected[:, 2] - x[:, 2] + x[:, 0], **CLOSE
+        modules.add_positions(x, first=2)[:, 0], expected[:, 2] - x[:, 2] + x[:, 0], **CLOSE
     )
     with pytest.raises(ValueError, match=r"even width .* got 3"):
-        add_positions(jnp.ones((2, 5, 3)))
+        modules.add_positions(jnp.ones((2, 5, 3)))
 
 
 def test_errors_name_the_invalid_argument():
@@ -269,4 +218,4 @@ def test_errors_name_the_invalid_argument():
             draw(4, 4, D), memory=memory, mask=jnp.ones((4, 8), bool)
         )
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
-        TransformerLayer(10, 4, rngs=nnx.Rngs(0))
+        modules.TransformerLayer(10, 4, rngs=nnx.Rngs(0))

@@ -1,8 +1,8 @@
-"""Fused attention of one device: from the arrays of a call to the operands of the kernels.
+"""Fused attention on one device: from the arrays of a call to the operands of the kernels.
 
 `attend` finds the `KernelView` of the variant, which makes the scoring and the arrays that the
-scoring needs. `attend` then pads all arrays for the kernels, and calls the function with the custom
-derivative.
+scoring needs. `attend` then pads all arrays for the kernels, and calls `fused_attention`, which has
+a custom derivative.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ MASK_MULTIPLE = 16  # bytes: the copy engine needs aligned rows
 
 
 class Inputs(NamedTuple):
-    """Arrays of a call, or of one device's share of a call.
+    """Arrays of an attention call, or the part of these arrays that one device has.
 
     Attributes:
       query: Queries.
@@ -56,7 +56,7 @@ class Inputs(NamedTuple):
 
 
 class Settings(NamedTuple):
-    """Settings of a call that are fixed when the program is traced.
+    """Static settings of an attention call: they are fixed when the program is traced.
 
     Attributes:
       scale: Factor of the products of queries and keys.
@@ -74,7 +74,13 @@ class Settings(NamedTuple):
 
 
 def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> Outputs:
-    """Compute attention with the kernels for one type of chip."""
+    """Compute attention on one device.
+
+    Args:
+      make_kernels: Returns the kernels for one type of chip.
+      settings: Static settings of the call.
+      inputs: Arrays of the call, or the part of these arrays that the device has.
+    """
     plan, operands = prepare(settings, inputs)
     values, received, logsumexp = derivative.fused_attention(make_kernels, plan, operands)
     queries, (keys, _, value_width) = inputs.query.shape[1], inputs.value.shape[1:]
@@ -86,7 +92,7 @@ def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> O
 
 
 def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
-    """Return the plan and the padded operands of the kernels."""
+    """Return the static options of the kernels (`Plan`), and their padded arrays (`Operands`)."""
     view = find_view(inputs.variant)
     assert view is not None, "a call without a kernel view is not supported"
     offset = inputs.first_query - inputs.first_key
@@ -109,18 +115,31 @@ def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
 def _make_operands(
     inputs: Inputs, block: Block, form: KernelForm, widths: tuple[int, ...]
 ) -> Operands:
-    """Return the operands of the kernels, with padded lengths and widths."""
+    """Return the operands of the kernels, with padded lengths and widths.
+
+    Args:
+      inputs: Arrays of the call.
+      block: Queries, keys and values of the call.
+      form: Scoring of the variant, and the arrays that it needs.
+      widths: Widths of heads that the kernels support, in ascending order.
+    """
     batch, queries, heads, _ = inputs.query.shape
 
     def pad_width(x: Array | None) -> Array | None:
-        """Pad the last axis with zeros to the next width that the kernels support."""
+        """Pad the last axis with zeros to the next width that the kernels support.
+
+        Return None if x is None.
+        """
         if x is None:
             return None
         padding = next(width for width in widths if width >= x.shape[-1]) - x.shape[-1]
         return jnp.pad(x, (*[(0, 0)] * (x.ndim - 1), (0, padding)))
 
     def pad(x: Array | None) -> Any:
-        """Pad the length and the width of each head with zeros."""
+        """Pad (B, L, N, W) with zeros to a length L and a width W that the kernels support.
+
+        Return None if x is None.
+        """
         if x is None:
             return None
         padded = jnp.pad(x, ((0, 0), (0, -x.shape[1] % LENGTH_MULTIPLE), (0, 0), (0, 0)))
@@ -152,10 +171,14 @@ def _make_operands(
 
 
 def _make_masks(inputs: Inputs, padded_lengths: tuple[int, int]) -> dict[str, Array]:
-    """Return a dict with the padded mask of a call, or an empty dict if the call has no mask.
+    """Return {name: padded mask}, or an empty dict if the call has no mask.
 
-    The name of the mask is "key_mask" if all queries share the mask, "query_mask" if all keys share
-    the mask, and otherwise "mask". A key mask also hides the keys beyond `key_lengths`.
+    The name is "key_mask" if axis 2 (queries) of the mask has size 1, "query_mask" if axis 3 (keys)
+    has size 1, and otherwise "mask". A key mask also hides the keys beyond `key_lengths`.
+
+    Args:
+      inputs: Arrays of the call.
+      padded_lengths: Padded number of queries and padded number of keys.
     """
     mask = inputs.mask
     if mask is None:
@@ -174,7 +197,10 @@ def _make_masks(inputs: Inputs, padded_lengths: tuple[int, int]) -> dict[str, Ar
 
 
 def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | None:
-    """Pad the segments to a length that the kernels support, by repeating the last segment."""
+    """Pad the segment numbers to a length that the kernels support, by repeating the last number.
+
+    Return None if `segments` is None.
+    """
     if segments is None:
         return None
     return jnp.pad(segments, ((0, 0), (0, -segments.shape[1] % LENGTH_MULTIPLE)), mode="edge")
@@ -183,5 +209,5 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
 def _fill_lengths(
     lengths: Int[Array, " B"] | None, batch: int, length: int
 ) -> Int[Array, " {batch}"]:
-    """Return the length of each example: `length` for all examples if `lengths` is None."""
+    """Return `lengths`, or the number `length` for every example if `lengths` is None."""
     return jnp.full((batch,), length, jnp.int32) if lengths is None else lengths

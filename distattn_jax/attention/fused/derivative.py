@@ -1,20 +1,21 @@
 """Fused attention with a custom derivative, for the kernels of any chip.
 
-A_ij is the attention weight of query i and key j. dO, g and dz are the cotangents of the values, of
-the received attention and of the logsumexp. Then
+A_ij is the attention weight of query i and key j, and V_j is the value of key j. dO, g and dz are
+the cotangents of the output O, of the received attention m and of the logsumexp. Then
 
-    O_i   = Σ_j A_ij V_j                             values
+    O_i   = Σ_j A_ij V_j                             output
     m_j   = Σ_i A_ij                                 received attention
     D_i   = dO_i · O_i + Σ_j A_ij g_j - dz_i         delta
     dS_ij = A_ij (dO_i · V_j + g_j - D_i)            gradient of the scores
 
 With relation weights W_ir and their cotangent G (see `relations`), D_i also contains Σ_r W_ir G_ir.
 
-The residuals are the operands, the values, one logsumexp per query and W. There is no (T, S) array.
+The residuals are the operands, the output O, one logsumexp per query, and W. There is no (T, S)
+array.
 
 `forward_block` and `backward_block` compute one block of keys alone. If z is the logsumexp over all
-blocks and D is computed from the values of all blocks, then A = e^(s - z) for the scores s, and the
-gradients of the blocks add up to the gradients of the whole call.
+blocks, then A = e^(s - z) for the scores s of each block. If D is also computed from the output
+over all blocks, the gradients of the blocks add up to the gradients of the whole call.
 """
 
 import functools
@@ -34,10 +35,10 @@ Logsumexp = Float[Array, "B N _"]
 
 
 class Outputs(NamedTuple):
-    """Outputs of fused attention. Outputs that were not requested are None.
+    """Outputs of fused attention. `received` and `logsumexp` are None unless requested.
 
     Attributes:
-      values: Weighted sums of values.
+      values: Weighted sum of values for each query.
       received: Attention that each key receives, summed over the queries.
       logsumexp: Logarithm of Σ_j exp(score_ij) of each query i. It is -inf for a query without a
         visible key.
@@ -52,7 +53,8 @@ class BlockOutputs(NamedTuple):
     """Outputs of the forward kernels for the operands of a call, or for one block of its keys.
 
     Attributes:
-      values: Weighted sums of values, without the vectors of `Operands.value_table`.
+      values: Weighted sum of values for each query. The vectors of `Operands.value_table` are not
+        yet added.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded. It
         is `EMPTY_LOGSUMEXP` for a query without a visible key.
       received: Attention that each key receives, summed over the queries. None unless requested.
@@ -73,7 +75,7 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
       make_kernels: Returns the kernels for a plan and operands. It must be hashable, because it is
         a static argument of `jax.jit`.
       plan: Static options of the call.
-      operands: Arrays of the call, before `complete_operands`.
+      operands: Arrays of the call. The fields that `complete_operands` adds are still None.
     """
     outputs, weights = _attend(make_kernels, plan, complete_operands(plan, operands))
     values, received, logsumexp = outputs
@@ -88,11 +90,12 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
 
 
 def complete_operands(plan: Plan, operands: Operands) -> Operands:
-    """Add the operands that are computed from other operands.
+    """Return `operands` with the fields that are computed from other fields.
 
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products, which replace the tables and the bias of relations
-    (see `relations`).
+    `small_scores`), and the relation products (see `relations`). If the scoring has relations,
+    `key_table`, `value_table` and `relation_bias` become None, because the kernels do not read
+    them.
     """
     found = None
     if plan.tolerance is not None:
@@ -116,7 +119,11 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
 def _attend(
     make_kernels: KernelFactory, plan: Plan, operands: Operands
 ) -> tuple[Outputs, Array | None]:
-    """Return the outputs, and the relation weights or None."""
+    """Compute attention. Return its outputs, and the relation weights.
+
+    The relation weights are None if the scoring does not need them. `operands` must be a result of
+    `complete_operands`.
+    """
     return _forward(make_kernels, plan, operands)[0]
 
 
@@ -141,7 +148,13 @@ _jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
 
 @_jit
 def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> BlockOutputs:
-    """Run the forward kernels. `operands` is a result of `complete_operands`."""
+    """Run the forward kernels, for a call or for one block of its keys.
+
+    Args:
+      make_kernels: Returns the kernels for a plan and operands.
+      plan: Static options of the call.
+      operands: Result of `complete_operands`.
+    """
     kernels = make_kernels(plan, operands)
     values, logsumexp, weights = kernels.forward()
     if operands.query_mask is not None:
@@ -156,7 +169,14 @@ def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -
 def _run_backward(
     make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangents: Any
 ) -> Operands:
-    """Return the gradients of the operands, as `backward_block` does."""
+    """Return the gradients of the operands of `_attend`, as `backward_block` returns them.
+
+    Args:
+      make_kernels: Returns the kernels for a plan and operands.
+      plan: Static options of the call.
+      residuals: Pair of the operands and the `BlockOutputs` of the forward pass.
+      cotangents: Cotangents of the results of `_attend`.
+    """
     operands, block = residuals
     (values_cotangent, received_cotangent, logsumexp_cotangent), weights_cotangent = cotangents
     other_deltas = []  # parts of D besides dO · O
@@ -193,14 +213,14 @@ def _run_backward(
 def backward_block(
     make_kernels: KernelFactory, plan: Plan, operands: Operands, backward: BackwardOperands
 ) -> Operands:
-    """Run the backward kernels. `operands` is a result of `complete_operands`.
+    """Run the backward kernels, for a call or for one block of its keys.
 
     Args:
       make_kernels: Returns the kernels for a plan and operands.
       plan: Static options of the call.
-      operands: Arrays of the call, or of one block of its keys.
-      backward: Cotangents, and the outputs of the forward pass over all keys, even if `operands`
-        holds only one block of them. `from_natural_logsumexp` converts a natural logsumexp.
+      operands: Result of `complete_operands`, for the call or for the block.
+      backward: Cotangents, and outputs of the forward pass over all keys, even if `operands` holds
+        only one block of the keys. The logsumexp is to base 2: see `from_natural_logsumexp`.
 
     Returns:
       `Operands` with the gradients of the differentiable operands. All other fields are None.
@@ -227,7 +247,16 @@ def _empty_masked_queries(
     logsumexp: Logsumexp,
     weights: Float[Array, "B T N R"] | None,
 ) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None]:
-    """Replace the outputs of masked queries by the outputs of a query without a visible key."""
+    """Replace the outputs of masked queries by the outputs of a query without a visible key.
+
+    For such a query, `values` and `weights` are 0, and the logsumexp is `EMPTY_LOGSUMEXP`.
+
+    Args:
+      query_mask: False for masked queries.
+      values: Weighted sum of values for each query.
+      logsumexp: Logsumexp of the scores of each query, to base 2, possibly padded.
+      weights: Relation weights of each query, or None.
+    """
     is_visible = jnp.swapaxes(query_mask, 1, 2)[..., None]
     values = jnp.where(is_visible, values, 0)
     weights = None if weights is None else jnp.where(is_visible, weights, 0)

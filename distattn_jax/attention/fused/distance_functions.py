@@ -36,19 +36,23 @@ class Coefficients(NamedTuple):
 
 
 def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
-    """Return slope, shift, height and far value from the last axis of `stacked`."""
+    """Split the last axis of an array into slope, shift, height and far value."""
     return Coefficients(*jnp.moveaxis(stacked, -1, 0))
 
 
 class Distances(NamedTuple):
-    """Distances |i - j| of the entries of a tile.
+    """Functions that give the distances |i - j| of a tile, and that help to compute f from them.
+
+    An entry of a tile is a pair of a query i and a key j. f is the distance function.
 
     Attributes:
-      entries: Returns all distances. It is a function, so that unused distances are not computed.
-      share_diagonals: Returns its argument, a tile that is constant along each diagonal. On a GPU,
-        the kernel then computes about half of the entries of the tile, and copies the other half.
+      entries: Returns the distance of each entry. It is a function, so that unused distances are
+        not computed.
+      share_diagonals: Takes a tile of f, which is constant along each diagonal, and returns the
+        same tile. On a GPU, the kernel then computes about half of the entries, and copies the
+        other half along the diagonals.
       reciprocal: Returns 1 / x.
-      stored: Returns f of all entries, from a table or from an earlier computation. If None, f must
+      stored: Returns f of each entry, from a table or from an earlier computation. If None, f must
         be computed from the distances.
     """
 
@@ -59,7 +63,9 @@ class Distances(NamedTuple):
 
 
 class FunctionCotangent(NamedTuple):
-    """Two functions that compute the cotangent of f and the cotangent of log f on request.
+    """Two functions that compute the cotangent of f and the cotangent of log f when called.
+
+    The results have the shape of a tile. f is the distance function.
 
     Attributes:
       of_value: Returns the cotangent of f.
@@ -77,7 +83,7 @@ class DistanceFunction(NamedTuple):
     """Function f of the distance |i - j|, with a slope and a shift for each head.
 
     Attributes:
-      evaluate: Returns f for the distances of a tile.
+      evaluate: Returns f for the distances of a tile, given the coefficients of the head.
       gradients: Returns two arrays of the shape of a tile. Their sums over all tiles are the
         gradients of the slope and of the shift. None stands for an array of zeros. The arguments
         are the cotangent of f, the distances, f and the coefficients.
@@ -97,12 +103,13 @@ class DistanceFunction(NamedTuple):
 def evaluate_at(
     function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "B N 4"]
 ) -> Float[Array, "B N D"]:
-    """Return f of each head at some distances.
+    """Return the distance function f at the given distances, for each head.
 
     Args:
       function: Distance function f.
-      distance: Distances, which examples or heads may share.
-      stacked: Coefficients of each head.
+      distance: D distances. The first two axes have size 1 if all examples or heads have the same
+        distances.
+      stacked: Slope, shift, height and far value of each head.
     """
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     return function.evaluate(Distances(lambda: distance), coefficients)

@@ -14,10 +14,10 @@ _interpreted = contextvars.ContextVar("interpreted", default=False)
 
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
-    """Return a context in which all traced kernels run in a Pallas interpreter on a CPU.
+    """Run kernels in a Pallas interpreter on a CPU, if they are traced inside this `with` block.
 
-    The interpreter for GPUs also detects races. Both interpreters are slow: use them for tests
-    only.
+    The interpreter for GPUs also detects races. Both interpreters, for GPUs and for TPUs, are slow:
+    use them for tests only.
     """
     token = _interpreted.set(True)
     try:
@@ -27,22 +27,28 @@ def interpreted() -> Iterator[None]:
 
 
 def is_interpreted() -> bool:
-    """Return True inside the context `interpreted`."""
+    """Return True inside a `with interpreted():` block."""
     return _interpreted.get()
 
 
 def select_kernels(make_kernels: KernelFactory) -> KernelFactory:
-    """Inside the context `interpreted`, return a factory of interpreted kernels.
+    """Return a function that makes compiled kernels, or interpreted kernels.
+
+    Inside a `with interpreted():` block, the kernels of the result run in an interpreter. Otherwise
+    the result is `make_kernels` itself.
 
     Args:
-      make_kernels: Factory of compiled kernels. It is returned unchanged outside of the context.
+      make_kernels: Function that makes compiled kernels.
     """
     return _interpret(make_kernels) if is_interpreted() else make_kernels
 
 
 @functools.cache  # Equal factories are equal static arguments, so that their programs are shared.
 def _interpret(make_kernels: KernelFactory) -> KernelFactory:
-    """Return a factory of the same kernels, which always run in an interpreter."""
+    """Return a function that makes the same kernels as `make_kernels`, but interpreted.
+
+    The kernels always run in a Pallas interpreter, on a CPU.
+    """
 
     def interpret_kernel(kernel: Any) -> Any:
         if not callable(kernel):

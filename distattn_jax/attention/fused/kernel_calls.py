@@ -1,7 +1,7 @@
 """Calls of the kernels: the inputs, tiles and outputs of each kernel, for every type of chip.
 
-The arrays of the rows of the score map stay in the memory near the processor, and the arrays of the
-columns are streamed tile by tile:
+The score map is the matrix of the scores of all queries and keys. Arrays that belong to its rows
+stay in the memory near the processor. Arrays that belong to its columns are streamed tile by tile:
 
     rows      columns    kernels
     queries   keys       forward, query_gradient, attention_given
@@ -30,14 +30,17 @@ Arrays = dict[str, Array]  # by name
 
 
 class KernelCall(NamedTuple):
-    """One call of a kernel, before a chip arranges the arrays in memory.
+    """Inputs, schedule and output types of one kernel, in a layout that all types of chips share.
+
+    The rows of the score map are queries and the columns are keys, or the rows are keys and the
+    columns are queries: see `ScoreMap.is_transposed`.
 
     Matrices have the shape (B, L, N, W), and vectors have the shape (B, N, L), where L is the
     number of queries or keys. The length L of a vector may be padded.
 
     Attributes:
       name: Name of the kernel, a field of `Kernels`.
-      score_map: Scoring, masking and orientation of the score map.
+      score_map: Scoring, masks and orientation of the score map.
       schedule: Tiles that each block of rows visits.
       resident: Matrices and vectors that belong to the rows of the score map.
       streamed: Matrices and vectors that belong to the columns of the score map.
@@ -47,7 +50,8 @@ class KernelCall(NamedTuple):
         `relations`.
       tables: Tables of `TableScoring` that the kernel reads.
       skipped_sums: Sums over the tiles that the kernel skips, which it adds to its results.
-      output_types: Shapes and dtypes of the outputs, which belong to the rows of the score map.
+      output_types: Dict from name to shape and dtype of each output. Outputs belong to the rows of
+        the score map.
     """
 
     name: str
@@ -63,7 +67,7 @@ class KernelCall(NamedTuple):
 
     @property
     def has_received_cotangent(self) -> bool:
-        """True if the attention that each key receives has a cotangent."""
+        """True if the kernel reads the cotangent of the attention that each key receives."""
         return "received_cotangent" in {**self.resident, **self.streamed, **self.moving}
 
 
@@ -75,7 +79,8 @@ class KernelCalls(abc.ABC):
       operands: Arrays of the call.
       schedules: Tiles that the blocks of each kernel visit.
       scalars: Dict from name to a few numbers for each example and head, shape (B, N, count).
-      queries: Dict from name to matrix with one row per query. All kernels need these matrices.
+      queries: Matrices with one row per query that all kernels need: a dict with `query` and, for
+        `PositionScoring`, `position_query`.
       separates_small_scores: True if the kernel `forward` has separate loops for heads with small
         scores (see `small_scores`).
       position_gradient: The kernel `position_gradient`, or None if `query_gradient` computes the
@@ -95,13 +100,19 @@ class KernelCalls(abc.ABC):
 
     @abc.abstractmethod
     def tile_sizes(self, kernel: str) -> TileSizes:
-        """Return the sizes of the blocks and tiles of a kernel, given its name."""
+        """Return the sizes of the blocks and tiles of a kernel.
+
+        Args:
+          kernel: Name of the kernel, such as "forward".
+        """
 
     @abc.abstractmethod
     def delta_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs from which `query_gradient` gets D: see `BackwardOperands`.
+        """Return a dict of the inputs from which the kernel `query_gradient` gets -D.
 
-        If `negative_delta` is not among them, the kernel returns `negative_delta`.
+        -D is `BackwardOperands.negative_delta`, one number for each query. Either the dict contains
+        `negative_delta`, or the kernel computes it from the dict and returns it as an output of
+        this name.
         """
 
     @abc.abstractmethod
@@ -116,15 +127,18 @@ class KernelCalls(abc.ABC):
     @property
     @abc.abstractmethod
     def padded_queries(self) -> int:
-        """Length of the logsumexp that the kernels read, at least T."""
+        """Number of queries after padding: the length of the logsumexp that the kernels read."""
 
     @property
     def key_gradient_width(self) -> int:
-        """Number of columns of the keys for which `key_gradient` computes the gradient."""
+        """Number of columns of the keys that get a gradient from the kernel `key_gradient`.
+
+        These are the first columns. The gradient of all other columns is 0.
+        """
         return self.operands.key.shape[-1]
 
     def bind(self) -> Kernels:
-        """Return the methods as `Kernels`, the interface of all chips."""
+        """Return a `Kernels` whose fields are the methods of this object."""
         return Kernels(
             forward=self.forward,
             query_gradient=self.query_gradient,
@@ -140,8 +154,8 @@ class KernelCalls(abc.ABC):
     ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
         """Return the weighted sum of values, the logsumexp and the relation weights of each query.
 
-        The logsumexp is to base 2, and its last axis may be padded. The relation weights are None
-        if they are not requested.
+        The logsumexp is to base 2, and its last axis may be padded. The relation weights (see
+        `relations`) are None if the scoring does not need them.
         """
         query, key, value = self.operands[:3]
         sizes = self.tile_sizes("forward")
@@ -163,9 +177,10 @@ class KernelCalls(abc.ABC):
         return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Return all outputs of the kernel `query_gradient`, and -D.
+        """Return the gradients that the kernel `query_gradient` computes, and -D.
 
-        -D is `BackwardOperands.negative_delta`.
+        -D is `BackwardOperands.negative_delta`, shape (B, N, T), possibly padded. The other
+        gradient kernels need it.
         """
         query = self.operands.query
         names = self.plan.scoring.gradient_names
@@ -229,7 +244,13 @@ class KernelCalls(abc.ABC):
         return jnp.pad(key_gradient, ((0, 0), (0, 0), (0, 0), padding)), value_gradient
 
     def received(self, logsumexp: Float[Array, "B N _"]) -> Float[Array, "B N S"]:
-        """Return the attention that each key receives, summed over the queries."""
+        """Return the attention that each key j receives, Σ_i A_ij, summed over the queries i.
+
+        A are the attention weights.
+
+        Args:
+          logsumexp: Logsumexp of the scores of each query, to base 2, possibly padded.
+        """
         key = self.operands.key
         sizes = self.tile_sizes("received")
         schedule = self.schedules.blocks(sizes, is_transposed=True)
@@ -249,7 +270,11 @@ class KernelCalls(abc.ABC):
     ) -> Float[Array, "B N T"]:
         """Return Σ_j A_ij g_j for each query i.
 
-        A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+        A are the attention weights.
+
+        Args:
+          logsumexp: Logsumexp of the scores of each query, to base 2, possibly padded.
+          received_cotangent: Cotangent g_j of the attention that each key j receives.
         """
         query, key = self.operands[:2]
         sizes = self.tile_sizes("attention_given")
@@ -279,14 +304,15 @@ class KernelCalls(abc.ABC):
         relation_cotangent: Float[Array, "B T N R"] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return the call of a kernel, with the masks, tables and relations that the kernel needs.
+        """Return a `KernelCall` with the given arrays, and with the masks and tables of the call.
 
-        Most arguments are fields of `KernelCall`.
+        The arguments that are not listed here are fields of `KernelCall`.
 
         Args:
-          moving: Field of `KernelCall`. None if the rows do not move.
+          moving: Arrays of the keys in the GPU kernel `position_gradient`. None in all other
+            kernels.
           relation_cotangent: Cotangent of the relation weights, in a gradient kernel.
-          is_transposed: True if the rows of the score map are keys.
+          is_transposed: True if the rows of the score map are keys, False if they are queries.
         """
         score_map = make_score_map(
             self.plan,
@@ -320,12 +346,16 @@ class KernelCalls(abc.ABC):
         )
 
     def query_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel that belong to queries, if queries are columns."""
+        """Return a dict of the inputs of a gradient kernel that have one row or number per query.
+
+        This function is for `key_gradient` and `position_gradient`. The columns of their score map
+        are queries.
+        """
         names = ("values_cotangent", "logsumexp", "negative_delta")
         return {**self.queries, **{name: getattr(backward, name) for name in names}}
 
     def key_inputs(self, backward: BackwardOperands) -> Arrays:
-        """Return the inputs of a gradient kernel that belong to keys."""
+        """Return a dict of the inputs of a gradient kernel that have one row or number per key."""
         inputs = {"key": self.operands.key, "value": self.operands.value}
         if backward.received_cotangent is not None:
             inputs["received_cotangent"] = backward.received_cotangent
@@ -335,25 +365,31 @@ class KernelCalls(abc.ABC):
         return SkippedTiles(self.plan, self.operands, schedule, sizes.columns)
 
     def _matrix_type(self, rows: Float[Array, "B L _ _"], width: int) -> jax.ShapeDtypeStruct:
-        """Return the type of a matrix (B, L, N, width), with B, L and the dtype of `rows`."""
+        """Return the shape (B, L, N, width) and the dtype of a matrix.
+
+        B, L and the dtype are those of `rows`. N is the number of query heads.
+        """
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct(
             (batch, length, self.operands.query.shape[2], width), rows.dtype
         )
 
     def _vector_type(self, rows: Float[Array, "B L _ _"]) -> jax.ShapeDtypeStruct:
-        """Return the type of a float32 vector (B, N, L), with B and L of `rows`."""
+        """Return the shape (B, N, L) and the dtype float32 of a vector.
+
+        B and L are those of `rows`. N is the number of query heads.
+        """
         batch, length, *_ = rows.shape
         return jax.ShapeDtypeStruct((batch, self.operands.query.shape[2], length), jnp.float32)
 
     def _combine_coefficient_gradients(
         self, parts: list[Float[Array, "B N T"]]
     ) -> Float[Array, "B N C"]:
-        """Return the gradients of all coefficients.
+        """Return the gradient of `Operands.coefficients`.
 
         Args:
-          parts: Contribution of each query to the gradients, in the order of
-            `Scoring.gradient_names`.
+          parts: Contribution of each query to the gradients: one array for each name in
+            `Scoring.gradient_names`. The list is empty if the scoring has no coefficients.
         """
         coefficients = self.operands.coefficients
         if not parts:
@@ -363,7 +399,10 @@ class KernelCalls(abc.ABC):
 
 
 def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
-    """Return D of each query (see `BackwardOperands`), for kernels that do not compute D."""
+    """Return D_i = dO_i · O_i + `other_delta` for each query i: see `BackwardOperands`.
+
+    Call this function if the kernel `query_gradient` does not compute D.
+    """
     delta = jnp.einsum(
         "btne,btne->bnt",
         backward.values,
@@ -375,7 +414,10 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
 
 
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
-    """Return a dict from name to a few numbers for each example and head, shape (B, N, count)."""
+    """Return the lengths, coefficients and dropout numbers of each example and head.
+
+    The result is a dict from name to array, shape (B, N, count).
+    """
     batch, _, heads, _ = operands.query.shape
     lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
     scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
@@ -388,7 +430,15 @@ def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
 
 
 def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, Arrays]:
-    """Return the key mask and the segments: one dict for the rows, and one for the columns."""
+    """Return two dicts of masks: one for the rows and one for the columns of the score map.
+
+    The dicts contain the key mask, the segments of the queries and the segments of the keys, as far
+    as the call has them.
+
+    Args:
+      operands: Arrays of the call.
+      is_transposed: True if the rows are keys, False if the rows are queries.
+    """
     rows: Arrays = {}
     columns: Arrays = {}
     if operands.key_mask is not None:
@@ -403,7 +453,7 @@ def _collect_masks(operands: Operands, *, is_transposed: bool) -> tuple[Arrays, 
 
 
 def _sum_groups(gradient: Float[Array, "B S N W"], key_heads: int) -> Float[Array, "B S K W"]:
-    """Sum a gradient over each group of query heads that share one of K key heads."""
+    """Sum a gradient over each group of N / K query heads that share one of K key heads."""
     if gradient.shape[2] == key_heads:
         return gradient
     parts = gradient.reshape(*gradient.shape[:2], key_heads, -1, gradient.shape[3])

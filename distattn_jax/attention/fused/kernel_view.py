@@ -1,10 +1,12 @@
-"""Base class `KernelView`, which translates a variant into the operands of the kernels.
+"""Base class `KernelView`, which translates an attention variant into the inputs of the kernels.
 
 Each variant with kernels has one module in `fused.variants`. The module contains a subclass of
 `KernelView`, which `register` adds to the table `KERNEL_VIEWS`. The method `make_form` of the
-subclass returns a scoring, and the arrays that the scoring needs. The arrays depend on the position
-of the first query minus the position of the first key. This offset may be traced, so that
-`make_form` can be called for any block of keys.
+subclass returns a `KernelForm`: a scoring (the function from products q · k to scores) and the
+arrays that the scoring needs.
+
+These arrays depend on the offset: the position of the first query minus the position of the first
+key. The offset may be traced, so that `make_form` can be called for any block of keys.
 """
 
 import abc
@@ -22,15 +24,17 @@ LENGTH_MULTIPLE = 8  # of the padded queries and keys
 
 
 class Block(NamedTuple):
-    """Queries, keys and values of a call, or of one block of its keys, without padding.
+    """Unpadded queries, keys and values of one attention call.
+
+    The keys and values may also be one block of consecutive keys of a longer call.
 
     Attributes:
       query: Queries.
       key: Keys. The number of key heads K is N or a divisor of N.
       value: Values.
       offset: Position of query 0 minus the position of key 0: one number for each example, or one
-        for all.
-      scale: Factor of the products of queries and keys.
+        number for all examples.
+      scale: Factor of the products q · k of queries and keys.
     """
 
     query: Float[Array, "B T N H"]
@@ -47,15 +51,23 @@ class Block(NamedTuple):
 
     @property
     def relative_positions(self) -> Int[Array, " D"]:
-        """All integers from -S to T, for padded lengths. Add `offset` for the positions i - j."""
+        """Integers from -S to T, where S and T are the padded numbers of keys and queries.
+
+        They contain i - j for every query index i and key index j. The relative position of query i
+        and key j is i - j + `offset`. The caller adds `offset`, because it may be different for
+        each example.
+        """
         queries, keys = self.padded_lengths
         return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
 
     def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "B N C"]:
-        """Stack C numbers of each head, and broadcast them to all examples and heads.
+        """Stack C arrays with one number per head, and broadcast the result to (B, N, C).
 
-        The numbers are stacked before they are broadcast. The gradient then needs one sum over the
+        The arrays are stacked before they are broadcast. The gradient then needs one sum over the
         examples, instead of C sums.
+
+        Args:
+          numbers: C arrays of shape (N,), or (1,) if all heads share the number.
         """
         stacked = jnp.stack(jnp.broadcast_arrays(*numbers), axis=-1)
         batch, _, heads, _ = self.query.shape
@@ -63,25 +75,29 @@ class Block(NamedTuple):
 
 
 class KernelForm(NamedTuple):
-    """Attention variant, translated into the operands of the kernels: see `Operands`.
+    """Attention variant in the form that the kernels compute: a scoring, and its input arrays.
 
-    Query, key and tables are not padded: the caller pads their lengths and widths.
+    The caller pads the arrays and copies them to `Operands`. A relation is a relative position,
+    clipped at the distance k: see `relations`.
 
     Attributes:
       scoring: Function from products q · k to scores.
       query: Queries that are multiplied by keys.
       key: Keys.
-      coefficients: Coefficients of the scoring. None if the scoring has no coefficients.
-      tables: Tables of `TableScoring`.
+      coefficients: C numbers for each head, which the scoring needs. None if it needs none.
+      tables: Function f of the relative position, followed by its derivatives, for `TableScoring`:
+        see `Operands.tables`. Empty for other scorings.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
-      relation_bias: Number for each relation, added to q · k of every pair in that relation, or
-        None. See `relations`.
+      relation_bias: One number for each relation, added to q · k if query and key have that
+        relation, or None.
       position_query: Queries that are multiplied by position vectors, or None.
       positions: Position vectors, one for each of `Block.relative_positions`, or None.
-      tolerance: Largest allowed error of a score. Kernels replace the function of the distance by a
-        constant at far distances if the error stays below this. If None, they never replace it.
-      trained_key_width: Number of columns of the key that need a gradient. None stands for all.
+      tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
+        function by a constant if the error of the scores stays below the tolerance. If None, they
+        never replace it.
+      trained_key_width: Number of columns of `key` that need a gradient: the first ones. None means
+        that all columns need one.
     """
 
     scoring: Scoring
@@ -103,7 +119,12 @@ class KernelView(abc.ABC):
 
     @abc.abstractmethod
     def make_form(self, variant: Any, block: Block) -> KernelForm:
-        """Return the scoring and the arrays of a variant."""
+        """Return the scoring of a variant, and the arrays that the scoring needs.
+
+        Args:
+          variant: Attention variant.
+          block: Unpadded queries, keys and values of the call.
+        """
 
     def unsupported_reason(self, variant: Any, block: Block, chip: str) -> str | None:
         """Return the reason why the kernels cannot compute a variant, or None if they can.
@@ -118,7 +139,8 @@ class KernelView(abc.ABC):
     def may_lose_digits(self, variant: Any) -> bool:
         """Return True if scores may be so large that the kernels lose too many digits.
 
-        The kernels then run only if the call names them.
+        The kernels are then never chosen by default: the caller of `attention` must request them
+        with `implementation="pallas"`.
         """
         return False
 
@@ -129,8 +151,8 @@ KERNEL_VIEWS: dict[type[Variant], KernelView] = {}
 def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[KernelView]]:
     """Return a class decorator that registers a `KernelView` for a type of variant.
 
-    It replaces an earlier view of this type. A view serves one exact type: a subclass of the
-    variant may have other scores, and needs its own view.
+    A later registration for the same type replaces the earlier one. A view is used for one exact
+    type: a subclass of the variant may have other scores, and needs its own view.
     """
 
     def add(view: type[KernelView]) -> type[KernelView]:
@@ -141,5 +163,9 @@ def register(variant: type[Variant]) -> Callable[[type[KernelView]], type[Kernel
 
 
 def broadcast_heads(variant: Any, heads: int) -> Any:
-    """Return a variant in which each array that heads share is repeated for each head."""
+    """Return a copy of a variant in which axis 0 of each array has the size `heads`.
+
+    Axis 0 is the head axis. If all heads share an array, its axis 0 has size 1 and is repeated for
+    each head.
+    """
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (heads, *leaf.shape[1:])), variant)

@@ -2,18 +2,19 @@
 
 For query i and key j, the kernels compute
 
-    forward           O_i = Σ_j A_ij V_j,    A_ij = 2^(e_ij - z_i)
+    forward           O_i = Σ_j A_ij V_j,    A_ij = 2^(e_ij - z_i)   output and weights
     query_gradient    dQ_i = Σ_j dP_ij K_j,  dS_ij = A_ij (dO_i · V_j + g_j - D_i)
     key_gradient      dK_j = Σ_i dP_ij Q_i,  dV_j = Σ_i A_ij dO_i
     received          m_j = Σ_i A_ij         attention that key j receives
     attention_given   Σ_j A_ij g_j
     position_gradient dR[x] = Σ dP_ij p_i    over all i and j with i - j = x - S
 
-e_ij are the scores to base 2, and z_i is the logsumexp of the scores of query i. dO is the
-cotangent of O, g is the cotangent of m, and -D_i is `BackwardOperands.negative_delta`. R are the
-position vectors, p_i is the position query of query i, and S is the number of keys. dS is the
-gradient of the scores. The scoring computes the gradient dP of the products q · k from dS. With
-dropout, the sums that contain V or dO use only the weights that are kept.
+Q, K and V are the queries, keys and values. e_ij are the scores to base 2 (scores times log2(e)),
+and z_i is the logsumexp of the scores of query i. dO is the cotangent of O, g is the cotangent of
+m, and -D_i is `BackwardOperands.negative_delta`. R are the position vectors, p_i is the position
+query of query i, and S is the number of keys. dS is the gradient of the scores. The scoring
+computes the gradient dP of the products q · k from dS. With dropout, the sums that contain V or dO
+use only the weights that are kept.
 """
 
 from collections.abc import Callable
@@ -34,9 +35,9 @@ class Plan(NamedTuple):
       window: Largest number of positions by which a visible key may be before and after a query.
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
-      tolerance: Largest allowed error of a score. Kernels replace the distance function by a
-        constant at large distances if the error stays below this. If 0, they replace it only where
-        its value in float32 is constant. If None, they never replace it.
+      tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
+        function by a constant if the error of the scores stays below the tolerance. If 0, they
+        replace it only where its value in float32 is constant. If None, they never replace it.
       trained_key_width: Number of columns of the keys that need a gradient. These are the first
         columns. The kernels may return zeros for the gradient of the other columns. If None, all
         columns need a gradient.
@@ -58,8 +59,8 @@ class QueryGradients(NamedTuple):
 
     Attributes:
       query: Gradient of the queries.
-      coefficients: Gradient of the coefficients.
-      relation_products: Gradient of the relation products.
+      coefficients: Gradient of `Operands.coefficients`.
+      relation_products: Gradient of `Operands.relation_products`.
       position_query: Gradient of the queries that are multiplied by position vectors.
       positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
     """
@@ -80,14 +81,15 @@ class Kernels(NamedTuple):
     Attributes:
       forward: Computes the output O, shape (B, T, N, E), the logsumexp, and the relation weights or
         None.
-      query_gradient: Computes the gradients of queries, coefficients and relation products, and
-        `BackwardOperands.negative_delta` for the other kernels.
+      query_gradient: Computes `QueryGradients`, and `BackwardOperands.negative_delta` for the other
+        kernels.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
         logsumexp.
       attention_given: Computes Σ_j A_ij g_j, shape (B, N, T), from the logsumexp and the cotangent
         g of the received attention, shape (B, N, S).
-      padded_queries: Length of the logsumexp that the kernels read, at least T.
+      padded_queries: Number of queries after padding: the length of the logsumexp that the kernels
+        read.
       position_gradient: Computes the gradient of the position vectors. None if `query_gradient`
         computes this gradient.
     """

@@ -25,7 +25,7 @@ AxisNames = tuple[str, ...] | None
 
 
 def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
-    """Run `attend` on each device with its own share of the inputs.
+    """Run `attend` on each device, with the examples and heads that the device has.
 
     Return the outputs of all devices as global arrays.
     """
@@ -67,10 +67,10 @@ def is_partly_manual() -> bool:
 
 
 def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
-    """Return the partition spec of each input: batch and heads are sharded as in the query.
+    """Return `Inputs` that contains a partition spec in place of each array.
 
-    If a batch or head axis has size 1, all examples or heads share the array. This axis is not
-    sharded: each device gets a copy.
+    Batch and heads of each array are sharded as in the query. If a batch or head axis has size 1,
+    all examples or heads share the array. This axis is not sharded: each device gets a copy.
     """
     batch, heads = _batch_and_head_axes(mesh, inputs.query)
 
@@ -103,6 +103,10 @@ def _dimension_axes(
     mesh: AbstractMesh, size: int, spec: str | tuple[str, ...] | None, *, is_heads: bool
 ) -> AxisNames:
     """Return the mesh axes that shard a dimension of the query, or None if there are no such axes.
+
+    These are the axes in `spec`, and the axes of type Auto that are chosen here. The axes named in
+    `HEAD_AXES` are for the heads, and all others are for the batch. An Auto axis is chosen only if
+    the number of shards divides `size`.
 
     Args:
       mesh: Mesh of the devices.

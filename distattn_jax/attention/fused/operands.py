@@ -14,8 +14,8 @@ EMPTY_LOGSUMEXP = 1e30
 def select_precision(dtype: Any) -> lax.Precision | None:
     """Return the precision of the matrix products of a call, given the dtype of its queries.
 
-    The highest precision is requested for float32, because a TPU rounds float32 numbers to bfloat16
-    by default.
+    The result is the highest precision for float32, because a TPU rounds float32 numbers to
+    bfloat16 by default. For all other dtypes it is None, the default precision.
     """
     return lax.Precision.HIGHEST if dtype == jnp.float32 else None
 
@@ -23,13 +23,13 @@ def select_precision(dtype: Any) -> lax.Precision | None:
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only the first four fields, the tables, the relation bias, the relation products, the position
-    queries and the position vectors have gradients.
+    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `key_table`,
+    `value_table`, `relation_bias`, `relation_products`, `position_query` and `positions`. A
+    relation is a relative position, clipped at the distance k: see `relations`.
 
     Attributes:
-      query: Queries. All matrices have the dtype of the queries.
-      key: Keys of K heads, where K is a divisor of N. Query head n attends to key head
-        n // (N / K).
+      query: Queries. Keys and values have the same dtype.
+      key: Keys. K divides N: query head n attends to key head n // (N / K).
       value: Values with as many heads as the keys.
       coefficients: C numbers of the scoring for each head. `DistanceScoring`: slope, shift, height
         and far value, in this order (C is 4). `TableScoring`: the C parameters of the function in
@@ -40,35 +40,40 @@ class Operands(NamedTuple):
       key_mask: True for visible keys, False for masked and padded keys. None if the call has no
         mask of keys. At most one of `key_mask`, `query_mask` and `mask` is not None.
       query_mask: True for queries that attend to keys. None if the call has no mask of queries.
-      mask: 1 where a query may attend to a key, otherwise 0. Its last two axes are padded to a
-        multiple of 16. None if the call has no mask of pairs.
+      mask: 1 where a query may attend to a key, otherwise 0. Its last two axes are queries and
+        keys, padded to multiples of 16. None if the call has no mask of pairs.
       query_segments: Segment of each query. A key is visible only to queries of its own segment.
         None means one segment.
       key_segments: Segment of each key. None means one segment.
-      dropout_words: Hash words of the queries and of the keys, and the threshold below which an
-        entry is dropped. None disables dropout.
+      dropout_words: Three numbers for each head: the seeds with which the indices of queries and of
+        keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
+        threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
       tables: Tables of `TableScoring`: the function f of the relative position, followed by its
-        derivative with respect to each of the C parameters. Number x of a table belongs to the
-        queries i and keys j with i - j = x - S, for x from 0 to T + S: D is T + S + 1.
+        derivative with respect to each of the C parameters. The number at index x of a table
+        belongs to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
+        T + S + 1.
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
         see `skipped_tiles`. None means that there are no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
-      key_table: Vectors that are added to the keys, one for each relation: see `relations`. None
-        adds nothing. The kernels do not read the table: they read `relation_products`.
+      key_table: Vectors that are added to the keys, one for each relation. None adds nothing. The
+        kernels do not read the table: they read `relation_products`.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
         The kernels do not read the table: they return relation weights.
-      relation_bias: Number for each relation, added to q · k of every pair in that relation. None
-        adds nothing. The kernels do not read the bias: they read `relation_products`.
-      relation_products: Number for each query and each of R = 2k + 1 relations, added to q · k of
-        the keys in that relation. The numbers of relation 0 are 0. If they come from a bias, all
-        examples and queries share them. None adds nothing.
-      position_query: Queries that are multiplied by position vectors, for `PositionScoring`.
-      positions: Position vectors of `PositionScoring`. Vector x belongs to the queries i and keys j
-        with i - j = x - S, for x from 0 to T + S: D is T + S + 1. Examples or heads may share them.
+      relation_bias: One number for each relation, added to q · k if query and key have that
+        relation. None adds nothing. The kernels do not read the bias: they read
+        `relation_products`.
+      relation_products: One number for each query and each of R = 2k + 1 relations, added to q · k
+        if query and key have that relation. The numbers of relation 0 are 0. If the numbers come
+        from `relation_bias`, all examples and queries share them. None adds nothing.
+      position_query: Queries that are multiplied by position vectors, for `PositionScoring`. None
+        for other scorings.
+      positions: Position vectors of `PositionScoring`. The vector at index x belongs to the queries
+        i and keys j with i - j = x - S. x is from 0 to T + S, so that D is T + S + 1. Examples or
+        heads may share the vectors. None for other scorings.
     """
 
     query: Float[Array, "B T N H"]
@@ -103,7 +108,10 @@ class Operands(NamedTuple):
 
     @property
     def table_distances(self) -> Int[Array, "B 1 D"]:
-        """Distance |i - j| of each number of a table, in the order of `tables`."""
+        """Distance between query and key for each index x of a table: |x - S + offset|.
+
+        See `tables`. S is the number of keys.
+        """
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
         return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]
 
@@ -111,15 +119,17 @@ class Operands(NamedTuple):
 class BackwardOperands(NamedTuple):
     """Inputs of the backward kernels in addition to `Operands`.
 
+    O_i = Σ_j A_ij V_j is the attention output of query i, where A are the attention weights and V
+    are the values of the keys.
+
     Attributes:
-      values_cotangent: Cotangent dO of the output values.
-      received_cotangent: Cotangent g of the attention that each key receives. None if the call did
-        not request the received attention.
+      values_cotangent: Cotangent dO of the attention output O. It is not the cotangent of V.
+      received_cotangent: Cotangent g of the attention that each key receives, Σ_i A_ij. None if the
+        call did not request the received attention.
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded.
-      values: Output values O.
-      other_delta: Σ_j A_ij g_j - dz_i for each query i, where A are the attention weights, and dz
-        is the cotangent of the logsumexp. With relation weights W, the sum also contains
-        Σ_r W_ir G_ir. None means 0.
+      values: Attention output O of the forward pass.
+      other_delta: Σ_j A_ij g_j - dz_i for each query i, where dz is the cotangent of the logsumexp.
+        With relation weights W (see `relations`), Σ_r W_ir G_ir is added. None means 0.
       negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. The last axis may be
         padded. None before the kernel `query_gradient` runs, because this kernel may compute -D.
       relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.

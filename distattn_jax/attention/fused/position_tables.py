@@ -19,12 +19,18 @@ MAX_PARAMETERS = 4  # per head: the kernels read and sum one more table for each
 
 
 def count_parameters(variant: Any) -> int:
-    """Return the number of parameters of one head."""
+    """Return the number of parameters per head in the arrays of a variant.
+
+    Axis 0 of each array is the head axis, and is not counted.
+    """
     return sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(variant))
 
 
 def unsupported_parameters_reason(variant: Any) -> str | None:
-    """Return an error text if a function has too many parameters for the kernels, else None."""
+    """Return an error text if a variant has too many parameters for the kernels, else None.
+
+    The parameters are the arrays of the variant, such as w and v of `DistanceAware`.
+    """
     parameters = count_parameters(variant)
     if parameters <= MAX_PARAMETERS:
         return None
@@ -37,16 +43,19 @@ def unsupported_parameters_reason(variant: Any) -> str | None:
 def make_tables(
     evaluate: Callable[[Any, Int[Array, "T S"]], Array], variant: Any, block: Block, factor: float
 ) -> tuple[Float[Array, "B N C"], tuple[Float[Array, "B N D"], ...]]:
-    """Return the parameters of each head, and the tables of f and of its derivatives.
+    """Return the parameters of each head, and tables of a function f of the relative position.
 
-    Number x of a table belongs to i - j = x - S, for x from 0 to T + S, with the padded numbers of
-    queries and keys. Only the parameters are differentiable: the tables are constants.
+    There is one table of f, and one table of the derivative of f by each parameter. The entry at
+    index x of a table belongs to the queries i and keys j with i - j = x - S, for x from 0 to
+    T + S, where T and S are the padded numbers of queries and keys. Only the parameters are
+    differentiable: the tables are constants.
 
     Args:
-      evaluate: Returns f for a variant of one head and a map of relative positions.
+      evaluate: Returns f at an array of relative positions, given a variant with the parameters of
+        one head.
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
-      factor: Factor of all tables.
+      factor: Number by which all tables are multiplied.
     """
     batch, queries, heads, _ = block.query.shape
     keys = block.key.shape[1]

@@ -1,15 +1,16 @@
-"""Relative position attention in terms of two small arrays, for the kernels of any chip.
+"""Relative position attention with two small arrays P and W, for the kernels of any chip.
 
-The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k. The kernels
-never see the tables of Shaw et al. (2018). With A^K and A^V as the tables of keys and values:
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k. Shaw et al.
+(2018) add a vector A^K_r to each key and a vector A^V_r to each value. The kernels never see these
+two tables of vectors. They read P and write W:
 
     P[i, r] = q_i · A^K_r                             relation products, an input of the kernels
     s_ij    = scale (q_i · k_j + P[i, r_ij])          scores
     W[i, r] = Σ_j [r_ij = r] A_ij                     relation weights, an output of the kernels
-    O_i     = Σ_j A_ij v_j + Σ_r W[i, r] A^V_r        values
+    O_i     = Σ_j A_ij v_j + Σ_r W[i, r] A^V_r        output of attention
 
-A_ij are the weights after dropout. In the backward pass, G is the cotangent of W, and dS the
-gradient of the scores:
+A_ij are the weights after dropout. In the backward pass, dO is the cotangent of O, G is the
+cotangent of W, and dS is the gradient of the scores:
 
     dA_ij    = dO_i · v_j + G[i, r_ij]
     D_i      = dO_i · Σ_j A_ij v_j + Σ_r W[i, r] G[i, r]
@@ -20,11 +21,11 @@ A bias b of relations, such as that of T5, is P[i, r] = b_r / scale.
 The tables occur in plain matrix products outside of the kernels, so JAX derives their gradients.
 
 The relations 0 and 2k are the end relations, or ends. A tile is far if all its entries have the
-same end relation. A far tile adds one number per query to the products, and adds the sum of each
-row of its weights to W[i, 0] or W[i, 2k]. All other tiles are band tiles. Each pair (i, r) with
-0 < r < 2k belongs to one key, so that band tiles write such entries of W and dP without conflicts.
-A band tile is computed before the logsumexp of its rows is known. A GPU kernel therefore writes
-scores instead of weights, and the weights are computed after the kernel.
+same end relation. In a far tile, the kernel adds one number per query to the products, and adds the
+sum of the weights of each query i to W[i, 0] or W[i, 2k]. All other tiles are band tiles. Each pair
+(i, r) with 0 < r < 2k belongs to one key, so that band tiles write such entries of W and dP without
+conflicts. A band tile is computed before the logsumexp of its queries is known. A GPU kernel
+therefore writes scores instead of weights, and the weights are computed after the kernel.
 
 Adding one number to all scores of a query changes its logsumexp, but no weight. The kernels
 therefore receive P[i, r] - P[i, 0]: far tiles with relation 0 then add nothing.
@@ -43,24 +44,36 @@ BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in 
 
 
 def end_sides(*, is_causal: bool) -> tuple[int, ...]:
-    """Return the sides on which visible keys can have an end relation.
+    """Return the sides on which visible keys can be far from their query.
 
-    The result contains BEFORE for relation 0 and, without a causal mask, AFTER for relation 2k.
+    A key is far if its distance is at least k, the distance at which relations are clipped.
+
+    BEFORE stands for far keys before the query, which have relation 0. AFTER stands for far keys
+    after the query, which have relation 2k. The result is (BEFORE,) with a causal mask, and
+    (BEFORE, AFTER) without one.
     """
     return (BEFORE,) if is_causal else (BEFORE, AFTER)
 
 
 def unsupported_distance_reason(clip_distance: int) -> str | None:
-    """Return an error text if the kernels do not support a clip distance, else None."""
+    """Return an error text if the kernels do not support a clip distance, else None.
+
+    The clip distance is the distance k at which relative positions are clipped.
+    """
     if clip_distance <= MAX_CLIP_DISTANCE:
         return None
     return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {clip_distance}"
 
 
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
-    """Extend a table to 2 clip_distance + 1 relations, without a change of the attention.
+    """Add relations at both ends of a table, so that it has 2 clip_distance + 1 relations.
 
-    The vectors of the first and the last relation are repeated.
+    The new relations repeat the vector of the first or the last relation, so that the attention
+    does not change.
+
+    Args:
+      table: One vector of width W for each relation.
+      clip_distance: The distance at which relations are clipped in the result.
     """
     padding = clip_distance - table.shape[1] // 2
     first, last = [table[:, :1]] * padding, [table[:, -1:]] * padding
@@ -68,10 +81,11 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
 
 
 def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
-    """Return P[i, r] - P[i, 0], computed from the table of keys or from the relation bias.
+    """Return P[i, r] - P[i, 0] for each query i and relation r.
 
-    All examples and queries share the result for a bias. Return None if there is neither a table
-    nor a bias.
+    P[i, r] is added to the product of query i with each key that has relation r, a clipped relative
+    position. It is computed from `Operands.key_table`, or from `Operands.relation_bias`, which all
+    examples and queries share. Return None if both are None.
     """
     table, bias = operands.key_table, operands.relation_bias
     if table is not None:
@@ -81,7 +95,12 @@ def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
 
 
 def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
-    """Return P[i, 0], the product of each query i and relation 0: see the top of this module."""
+    """Return P[i, 0] for each query i.
+
+    P[i, 0] is added to the product of query i with each key that has relation 0: a key that is k or
+    more positions before the query. It is computed from `Operands.key_table` or from
+    `Operands.relation_bias`.
+    """
     if operands.key_table is not None:
         return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]
     assert operands.relation_bias is not None, "there is a table or a bias"
@@ -89,16 +108,17 @@ def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
 
 
 def _broadcast_bias(operands: Operands, bias: Float[Array, "#N R"]) -> Float[Array, "1 1 N R"]:
-    """Return a bias of relations as an array that all examples and queries share."""
+    """Return a bias of relations with two new axes of size 1, for examples and queries."""
     return jnp.broadcast_to(bias[None, None], (1, 1, operands.query.shape[2], bias.shape[1]))
 
 
 def multiply_relations(
     query: Float[Array, "B T N H"], table: Float[Array, "#N R H"]
 ) -> Float[Array, "B T N R"]:
-    """Return q_i · A^K_r for each query i and relation r, in float32.
+    """Return the product of each query with the vector of each relation, in float32.
 
-    The table is rounded to the dtype of the query.
+    The table has one vector for each relation and head, or for all heads. It is rounded to the
+    dtype of the query.
     """
     table = table.astype(query.dtype)
     multiply = functools.partial(
@@ -112,9 +132,11 @@ def multiply_relations(
 def sum_relation_values(
     weights: Float[Array, "B T N R"], table: Float[Array, "#N R E"], dtype: Any
 ) -> Float[Array, "B T N E"]:
-    """Return Σ_r W[i, r] A^V_r for each query i, in float32.
+    """Return Σ_r weights[i, r] table[r] for each query i, in float32.
 
     Args:
+      weights: Relation weights: the sum of the weights of all keys that have relation r to query i.
+      table: One vector for each relation r, which is added to the values of the keys.
       dtype: Dtype of the queries of the call, which determines the precision.
     """
     precision = select_precision(dtype)

@@ -1,4 +1,4 @@
-"""Saturation radius: the distance beyond which the distance function f is treated as constant.
+"""Saturation radius: the distance from which on the distance function f is treated as constant.
 
 At distances R >= radius, the kernels replace f(R) by its limit f(∞). The radius is the smallest
 distance for which this replacement changes scores, and their derivatives with respect to the slope,
@@ -7,8 +7,8 @@ by at most the tolerance:
     Q · K · height · max(|f(R) - f(∞)|, |∂f(R)/∂slope|)  <=  tolerance      for all R >= radius
 
 Q and K are the largest norms of a query and of a key of the head, and height is the factor that
-scales f. This is the formula for scores that are multiplied by f. For scores to which f is added,
-Q and K are left out.
+scales f. This is the formula for scores that are multiplied by f. For scores to which f is added, Q
+and K are left out.
 
 If scores are multiplied by f and Q · K · height · |f(∞)| is also at most the tolerance, all scores
 of the head beyond the radius are treated as 0 (see `skipped_tiles`).
@@ -17,8 +17,8 @@ With `TableScoring`, the scores of a head are treated as 0 beyond a radius for w
 
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
-If there is no such radius, kernels read f from its table at all distances. This is as fast as a
-constant.
+If there is no such radius, kernels read f from its table at all distances. Reading f takes no
+longer than reading a constant.
 """
 
 import functools
@@ -44,15 +44,17 @@ def find_function_radius(
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
     """Compute the saturation radius of each head.
 
-    At distances of at least the radius, the kernels treat the distance function as constant.
+    At distances of at least the radius, the kernels treat the distance function f as constant.
 
     Args:
+      function: Distance function f.
+      operands: Arrays of the call.
       tolerance: Largest allowed error of a score.
       is_additive: True if f is added to scores, False if scores are multiplied by f.
 
     Returns:
       The radius of each head, and a mask that is True for heads whose scores beyond the radius are
-      all treated as 0.
+      all treated as 0. The radius is `UNBOUNDED` if f does not become constant.
     """
     query, key, stacked = (
         jax.lax.stop_gradient(x) for x in (operands.query, operands.key, operands.coefficients)
@@ -80,14 +82,17 @@ def find_function_radius(
 def find_table_radius(
     operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Compute the radius beyond which scores are treated as 0, for scores multiplied by a table.
+    """Compute the radius of each head, for `TableScoring` with scores ReLU(q · k) f.
+
+    At distances of at least the radius, the kernels treat all scores of the head as 0.
 
     Args:
+      operands: Arrays of the call. f is the first of `Operands.tables`.
       tolerance: Largest allowed error of a score.
 
     Returns:
-      The radius of each head, and a mask that is True for heads whose radius is at most the largest
-      distance.
+      The radius of each head, and a mask that is True for heads that have a radius. The radius of
+      all other heads is `UNBOUNDED`.
     """
     query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
     distance = operands.table_distances
@@ -102,12 +107,15 @@ def find_table_radius(
 def largest_product(
     query: Float[Array, "B T N H"], key: Float[Array, "B S K H"]
 ) -> Float[Array, "B N"]:
-    """Return an upper bound of |q · k| for each head: the product of the largest norms."""
+    """Return an upper bound of |q · k| for each head.
+
+    The bound is the largest norm of a query times the largest norm of a key.
+    """
     group_size = query.shape[2] // key.shape[2]
     return _largest_norm(query) * jnp.repeat(_largest_norm(key), group_size, axis=1)
 
 
 def _largest_norm(x: Float[Array, "B L N W"]) -> Float[Array, "B N"]:
-    """Return the largest Euclidean norm among the L rows of each head."""
+    """Return the largest Euclidean norm of the L vectors of each head."""
     squares = jnp.square(x.astype(jnp.float32)).sum(axis=-1)
     return jnp.sqrt(squares.max(axis=1))

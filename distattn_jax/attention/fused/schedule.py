@@ -3,16 +3,17 @@
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
 columns are queries. Each restriction (lengths, window, masks, segments) limits the columns that a
 block sees: see `visible_columns`. The columns that satisfy all restrictions, and the distances,
-determine the kinds and runs of tiles: see `tile_runs`.
+determine the kinds and runs of tiles: see `tile_runs`. For example, the distance function is
+constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
 
-A kernel compiles one loop per kind. A schedule therefore contains only the kinds that the call
-needs. There are two cases:
+A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
+therefore contains only the kinds that the call needs. There are two cases:
 
-- With segments or a mask of pairs, any tile may be masked. There are MASKED FAR and MASKED ZERO
-  tiles, and one loop visits all runs of a kind.
+- With segments or a mask of pairs, any tile may be masked. There are also MASKED FAR and MASKED
+  ZERO tiles. All runs of a kind become neighbours, so that each kind has one loop.
 - Otherwise, masked tiles are of the kind MASKED at all distances, and the tiles are visited in the
-  order of their columns. Runs of one kind before and after the diagonal have separate loops,
-  because one loop for both would need more registers.
+  order of their columns. A kind that occurs before and after the diagonal then has two loops. One
+  loop for both would need more registers.
 
 Query i has position i + offset, and key j has position j.
 """
@@ -49,8 +50,8 @@ class TileSizes(NamedTuple):
     Attributes:
       block_rows: Number of rows (queries, keys or diagonals) in a block.
       columns: Number of columns in a tile.
-      parts: Number of parts into which the rows of a block are divided. Each part can visit
-        different tiles.
+      parts: Number of equal parts into which the rows of a block are divided. Each part can visit
+        different tiles. On a GPU, a part is the rows of one warpgroup.
     """
 
     block_rows: int
@@ -59,7 +60,9 @@ class TileSizes(NamedTuple):
 
 
 class ScheduleInputs(NamedTuple):
-    """Restrictions and distances that determine the tiles that each block of rows visits.
+    """Restrictions and distances that determine the tiles that each block visits.
+
+    A block consists of consecutive queries or of consecutive keys.
 
     Attributes:
       query_lengths: Number of queries of each example before the padding.
@@ -76,7 +79,8 @@ class ScheduleInputs(NamedTuple):
       query_segments: Segment of each query. None means one segment.
       key_segments: Segment of each key. None means one segment.
       has_mask: True if there is a mask of pairs of a query and a key. All tiles are then masked.
-      full_keys: Number of keys, if no example has padded keys. None if some example may have them.
+      full_keys: Number of keys of every example, if no example has padded keys. None if some
+        example may have padded keys.
     """
 
     query_lengths: Int[Array, " B"]
@@ -99,13 +103,17 @@ class ScheduleInputs(NamedTuple):
 
 
 class VisibleColumns(NamedTuple):
-    """Columns that each block of rows sees.
+    """Columns of the score map that each block of rows sees.
+
+    The rows are queries and the columns are keys, or the rows are keys and the columns are queries.
 
     Attributes:
-      position: Column with the same position as the first row of the block.
-      columns: Columns that the rows see.
-      starts_masked: True if the first visited tiles may contain masked entries.
-      ends_masked: True if the last visited tiles may contain masked entries.
+      position: Index of the column on the diagonal at the first row of the block, where query and
+        key have the same position. It may be negative, or larger than the last column.
+      columns: Range of columns that at least one row of the block sees, and range of columns that
+        all rows see.
+      starts_masked: True if the first visited tiles of a block may contain masked entries.
+      ends_masked: True if the last visited tiles of a block may contain masked entries.
     """
 
     position: Int[Array, "B 1 blocks"]
@@ -125,11 +133,18 @@ def schedule_blocks(
     visits_zero_tiles: bool = False,
     keeps_column_order: bool = False,
 ) -> TileSchedule:
-    """Return the tiles of keys that each block of queries visits.
+    """Return the tiles that each block of rows visits.
+
+    The rows are queries and the tiles consist of keys. If `is_transposed`, the rows are keys and
+    the tiles consist of queries.
 
     Args:
+      inputs: Restrictions and distances of the call.
       length: Number of rows.
-      is_transposed: If True, return the tiles of queries that each block of keys visits.
+      block_rows: Number of rows in a block.
+      tile_columns: Number of columns in a tile.
+      is_transposed: True if the rows are keys, False if the rows are queries.
+      distinctions: Differences between tiles that require separate loops.
       visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
       keeps_column_order: If True, always visit the tiles in the order of their columns. If False,
         segments or a mask of pairs change the order: runs of the same kind become neighbours.
@@ -214,8 +229,9 @@ def _find_keys(
 def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> VisibleColumns:
     """Return the queries that see each block of keys.
 
-    Padded queries count as visible, because their weights are 0. Masked keys between the first and
-    the last visible key count as visible, because the kernels set their outputs to 0.
+    Padded queries are included, because their weights are 0. A block of keys counts as visible if
+    it overlaps the range from the first to the last visible key. It may contain masked keys,
+    because the kernels set the outputs of masked keys to 0.
     """
     start = _block_starts(length, block_rows)
     position = start - _per_block(inputs.offset)
@@ -238,13 +254,19 @@ def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> Visib
 def schedule_diagonal_blocks(
     inputs: ScheduleInputs, blocks: int, block_rows: int, tile_size: int, origin: int
 ) -> TileSchedule:
-    """Return the tiles that each block of diagonals visits.
+    """Return the tiles of queries that each block of diagonals visits.
 
-    The rows of the tiles are keys, and the columns are queries. The first visited tile may begin
-    before key 0. All sizes are multiples of `tile_size`. The inputs have no radius.
+    Tile t consists of the queries i to i + `tile_size` - 1, with i = t * `tile_size`. For this
+    tile, the kernel computes `block_rows` / `tile_size` squares of the score map. The first square
+    begins at key i + x - `origin`, where x is the first diagonal of the block, and the others
+    follow. The keys therefore move with the queries, and some of them may lie before key 0. All
+    sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
 
     Args:
-      tile_size: Number of keys and number of queries in a tile.
+      inputs: Restrictions of the call.
+      blocks: Number of blocks of diagonals.
+      block_rows: Number of diagonals in a block.
+      tile_size: Number of queries in a tile. A square has as many keys as queries.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
     """
@@ -288,7 +310,7 @@ def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
 
 
 def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
-    """Return the index of the first row of each block."""
+    """Return the index of the first row of each block, for `length` rows in total."""
     return jnp.arange(0, length, block_rows, dtype=jnp.int32)[None, None, :]
 
 
@@ -324,10 +346,11 @@ class CallSchedules:
 
         Args:
           is_transposed: True if the rows are keys, False if the rows are queries.
-          drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
+          drops_weights: True if the kernel sums weights after dropout. This has no effect if the
+            call has no dropout.
           needs_zero_tiles: False if the kernel may skip tiles whose scores are treated as 0.
-          separates_small_scores: True if heads with small scores get separate tile kinds (see
-            `tile_runs`).
+          separates_small_scores: True if heads with small scores get their own kinds of tiles (see
+            `TileKind.has_small_scores`).
         """
         inputs, operands = self.inputs, self.operands
         if separates_small_scores:
@@ -347,9 +370,12 @@ class CallSchedules:
         return self._broadcast(tile_runs.join_parts(schedule, parts) if parts > 1 else schedule)
 
     def diagonal_blocks(self, sizes: TileSizes, length: int, origin: int) -> TileSchedule:
-        """Return the tiles that each block of diagonals visits.
+        """Return the tiles of queries that each block of diagonals visits.
+
+        This is the schedule of the GPU kernel `position_gradient`: see `schedule_diagonal_blocks`.
 
         Args:
+          length: Number of diagonals of the score map.
           origin: Index of the diagonal of query 0 and key 0.
         """
         blocks = length // sizes.block_rows
@@ -358,14 +384,17 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if there are tiles of zero scores that the kernel cannot replace by sums."""
+        """Return True if a kernel must visit the tiles whose scores are treated as 0.
+
+        A kernel skips these tiles if it can add precomputed sums instead: see `skipped_tiles`.
+        """
         has_sums = skipped_tiles.has_sums(self.plan, self.operands, drops_weights=drops_weights)
         return self.operands.is_zero_beyond_radius is not None and not has_sums
 
     def _may_visit_different_tiles(self) -> bool:
-        """Return True if the parts of a block may visit different tiles.
+        """Return True if the parts of a block may visit different tiles: see `TileSizes.parts`.
 
-        The tiles must be visited in the order of their columns.
+        This requires that the tiles are visited in the order of their columns.
         """
         window, operands = self.plan.window, self.operands
         differs = operands.radius is not None or window != Window()
@@ -373,7 +402,7 @@ class CallSchedules:
         return differs and not may_leave_column_order and not self.plan.scoring.has_positions
 
     def _broadcast(self, schedule: TileSchedule) -> TileSchedule:
-        """Broadcast a schedule to all examples and heads."""
+        """Broadcast the arrays of a schedule to (B, N, ...): all examples and heads."""
         batch, _, heads, _ = self.operands.query.shape
         runs, start, end = (
             jnp.broadcast_to(x, (batch, heads, *x.shape[2:])) for x in schedule[1:4]

@@ -1,4 +1,8 @@
-"""Score map of a kernel, and the scores of one of its tiles, for every type of chip."""
+"""Types `ScoreMap` and `TileView`, which the kernels for all types of chips share.
+
+The score map of a head is the matrix of the scores of all queries and keys. `ScoreMap` says how a
+kernel computes and masks the scores. `TileView` holds the scores of one tile.
+"""
 
 from typing import Any, NamedTuple
 
@@ -17,23 +21,27 @@ from distattn_jax.attention.fused.scoring import (
 )
 from distattn_jax.attention.fused.visible_columns import Window
 
-Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `collect_scalars`
+Scalars = dict[str, tuple[jax.Array, ...]]  # of one example and head: see `_collect_scalars`
 
 
 class ScoreMap(NamedTuple):
-    """Scoring, masking and orientation of the score map that a kernel computes.
+    """Static description of the score map of a kernel: scoring, masks and orientation.
+
+    The score map of a head is the matrix of the scores of all queries and keys. Kernels compute it
+    tile by tile, and never store the whole matrix.
 
     Attributes:
       scoring: Function from products q · k to scores.
       window: Largest number of positions by which a visible key may be before and after a query.
-      has_key_mask: True if there is a key mask. It also masks the padded keys.
+      has_key_mask: True if there is a mask with one number for each key. This mask also hides the
+        padded keys.
       has_segments: True if a key is visible only to queries of its own segment.
-      has_mask: True if there is a mask with one number for each query and key.
+      has_mask: True if there is a mask with one number for each pair of a query and a key.
       has_dropout: If True, drop weights before they are multiplied by the values.
       is_transposed: If True, the rows are keys and the columns are queries. If False, the rows are
         queries and the columns are keys.
-      has_moving_rows: True in the GPU kernel `position_gradient`. A block of this kernel consists
-        of diagonals instead of rows, so that the rows (keys) change with every tile.
+      has_moving_rows: True in the GPU kernel `position_gradient`. The rows are keys, but a block of
+        this kernel consists of diagonals. Each tile of the block therefore has other rows.
       is_16_bit: True if queries, keys and values have 16 bits. Scores then need fewer digits than
         float32 has.
     """
@@ -52,7 +60,14 @@ class ScoreMap(NamedTuple):
 def make_score_map(
     plan: Plan, operands: Operands, *, is_transposed: bool = False, has_moving_rows: bool = False
 ) -> ScoreMap:
-    """Return the scoring, masking and orientation of the score map of a kernel."""
+    """Return the `ScoreMap` of a kernel.
+
+    Args:
+      plan: Scoring and window of the call.
+      operands: Arrays of the call. They tell which masks exist: an absent mask is None.
+      is_transposed: True if the rows of the score map are keys, False if they are queries.
+      has_moving_rows: True for the GPU kernel `position_gradient`: see `ScoreMap`.
+    """
     return ScoreMap(
         plan.scoring,
         plan.window,
@@ -83,13 +98,16 @@ class Lengths(NamedTuple):
 class TileView(NamedTuple):
     """Scores of one tile, with their distances and visibility mask.
 
+    An entry of a tile is a pair of a query i and a key j.
+
     Attributes:
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
-      positions: Distances |i - j| of the entries, or a function that reads the numbers of the
-        entries from a table. None if the scores of the tile do not depend on positions.
+      positions: `Distances` of the entries, or a function that reads one number for each entry from
+        the table of a given name. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
-      coefficients: Coefficients of the distance function of the head, or None for the dot product.
+      coefficients: Coefficients of the distance function of the head. None if the scoring has no
+        distance function.
     """
 
     scoring: Any
@@ -118,10 +136,12 @@ class TileView(NamedTuple):
 
     @property
     def far_derivative(self) -> jax.Array | None:
-        """Derivative of the scores with respect to positive products q · k in a far tile.
+        """Derivative f of a score ReLU(q · k) f with respect to q · k, where q · k is positive.
 
-        None if f is not constant in the tile, if products are not multiplied by f, or if the kernel
-        multiplies the weights by the derivative (see `TileScores.log_derivative`).
+        Where q · k is not positive, the derivative is 0. The property describes far tiles, in which
+        the distance function f is one constant for the whole tile. It is None in three cases: if
+        the tile is not far, if the scoring does not multiply ReLU(q · k) by f, or if
+        `TileScores.log_derivative` is set, because the weights then already contain the factor f.
         """
         scores, coefficients = self.tile_scores, self.coefficients
         if coefficients is None or not scores.is_far or self.scoring.is_additive:
@@ -146,20 +166,37 @@ class TileView(NamedTuple):
     def coefficient_gradients(
         self, score_gradient: jax.Array, product_gradient: jax.Array
     ) -> CoefficientGradients:
-        """Return the terms of the coefficient gradients: see `Scoring.coefficient_gradients`."""
+        """Return the contribution of each entry of the tile to the gradients of the coefficients.
+
+        See `Scoring.coefficient_gradients`.
+
+        Args:
+          score_gradient: Gradient of the scores.
+          product_gradient: Gradient of the products q · k.
+        """
         return self.scoring.coefficient_gradients(
             score_gradient, product_gradient, self.positions, self.tile_scores, self.coefficients
         )
 
 
 def read_coefficients(scalars: Scalars) -> Coefficients | None:
-    """Return the coefficients of the head, or None for the dot product."""
+    """Return slope, shift, height and far value of the distance function of a head.
+
+    Return None if the scoring has no distance function.
+
+    Args:
+      scalars: Dict from name to the numbers of one example and head.
+    """
     numbers = scalars.get("coefficients")
     return None if numbers is None else Coefficients(*numbers)
 
 
 def read_lengths(scalars: Scalars) -> Lengths:
-    """Return the lengths and the position offset of the example."""
+    """Return the number of queries, the number of keys and the position offset of an example.
+
+    Args:
+      scalars: Dict from name to the numbers of one example and head.
+    """
     return Lengths(*scalars["lengths"])
 
 
@@ -169,5 +206,5 @@ def read_dropout_scale(scalars: Scalars) -> Any:
 
 
 def compute_gradient_multiplier(score_map: ScoreMap, scalars: Scalars) -> Any:
-    """Return the factor by which a kernel multiplies the gradients after the last tile."""
+    """Return the factor by which a kernel multiplies its sums of gradients after the last tile."""
     return score_map.scoring.gradient_multiplier(read_coefficients(scalars))

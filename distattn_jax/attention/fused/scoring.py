@@ -38,16 +38,17 @@ class TileScores(NamedTuple):
     """Scores of a tile, and the intermediate results from which their gradient is computed.
 
     Attributes:
-      scores: Scores before the multiplication by `score_multiplier`.
+      scores: Scores before the multiplication by `Scoring.score_multiplier`.
       products: Products q · k.
-      f: Distance function of each entry. If the score contains a ReLU, f is set to 0 where the
-        product is not positive. None if `is_far` is True. It may be None if no gradient is
-        computed.
-      is_far: True if f is the same in the whole tile, because every key of the tile is far from
+      f: Value of the distance function f for each entry. If the score contains ReLU(q · k), f is
+        set to 0 where q · k is not positive. None if the gradient needs no f for each entry, for
+        example in a far tile or for a dot product.
+      is_far: True if f is one constant in the whole tile, because every key of the tile is far from
         every query of the tile.
       log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
-        q · k. This derivative is the same in the whole tile, and the kernel must multiply the
-        weights by it. If None, `product_gradient` applies the derivative instead.
+        q · k. It is one number for the whole tile: where the derivative is 0 instead, `scores` is
+        -1e30, so that the weight is 0. The kernel must multiply the weights by the derivative. If
+        None, `Scoring.product_gradient` multiplies by the derivative instead.
     """
 
     scores: Array
@@ -64,25 +65,30 @@ ReadTable = Callable[[str], Array]
 
 @dataclasses.dataclass(frozen=True)
 class Scoring:
-    """Base class of scorings. The defaults describe the score scale q · k.
+    """Base class of scorings: functions from products q · k to scores.
 
-    The attributes tell the kernels which inputs, outputs and loops a scoring needs. A subclass can
-    make an attribute a dataclass field. It then writes `dataclasses.field()`, so that the field has
-    no default.
+    The attributes tell the kernels which inputs, outputs and loops a scoring needs. Their default
+    values describe dot-product attention, whose score is scale q · k. A subclass can make an
+    attribute a dataclass field. It then writes `dataclasses.field()`, so that the field has no
+    default.
 
     Attributes:
       scale: Factor of the product q · k.
       is_dot_product: True if the score is scale q · k, and nothing else.
       distinctions: Differences between tiles that force the kernels to use separate loops.
-      function: Function f of the distance, computed from the coefficients of a head. None if the
-        scoring has no such function.
+      function: Distance function f, which kernels compute from the coefficients of a head. None if
+        the scoring has no such function.
       is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
       reads_tables: True if tables contain f and its derivatives: see `Operands.tables`.
       clip_distance: The distance k at which relations are clipped. 0 means no relations.
-      has_relation_products: True if there is an array P of relation products: see `relations`.
-      has_relation_weights: True if the relation weights W are computed.
-      has_positions: True if position vectors are multiplied by position queries.
-      gradient_names: Names of the coefficient gradients in the outputs of a kernel.
+      has_relation_products: True if the kernels add P[i, r] to q · k, where r is the relation of
+        query i and key j: see `relations`.
+      has_relation_weights: True if the forward kernel returns W[i, r], the sum of the weights of
+        all keys that have relation r to query i.
+      has_positions: True if kernels add products of position queries and position vectors to q · k:
+        see `PositionScoring`.
+      gradient_names: Names of the outputs of the kernel `query_gradient` that contain gradients of
+        coefficients.
     """
 
     scale: float
@@ -102,21 +108,21 @@ class Scoring:
 
     @property
     def summed_gradients(self) -> int:
-        """Number of coefficient gradients that kernels sum over all tiles."""
+        """Number of coefficient gradients that a kernel sums tile by tile.
+
+        These are the first ones in `gradient_names`.
+        """
         return len(self.gradient_names)
 
     def read_positions(
-        self,
-        read_distances: Callable[[], Distances],
-        read_table: ReadTable,
-        *,
-        is_far: bool,
+        self, read_distances: Callable[[], Distances], read_table: ReadTable, *, is_far: bool
     ) -> Any:
-        """Return the argument `positions` of `score`, or None if `score` needs no positions.
+        """Return the argument `positions` of the method `score`, or None if `score` needs none.
 
         Args:
           read_distances: Returns the distances of the tile.
-          read_table: Returns the numbers of a table for the entries of the tile.
+          read_table: Returns one number for each entry of the tile, from the table of the given
+            name.
           is_far: True for a far tile, in which f is constant.
         """
         return None
@@ -125,14 +131,14 @@ class Scoring:
         """Return the factor that turns scores into base-2 logarithms of unnormalised weights.
 
         Args:
-          coefficients: Coefficients of the head, or None if there are none.
+          coefficients: Coefficients of the head, or None if the scoring has no distance function.
           is_far: True for a far tile, in which f is constant. If scores are multiplied by f and f
             is never negative, the factor of a far tile includes f.
         """
         return self.scale * LOG2E
 
     def gradient_multiplier(self, coefficients: Any) -> Array | float:
-        """Return the factor by which kernels multiply all gradients after the last tile."""
+        """Return the factor by which kernels multiply all sums of gradients after the last tile."""
         return self.scale
 
     def score(
@@ -142,17 +148,23 @@ class Scoring:
 
         Args:
           products: Products q · k.
-          positions: Distances or numbers of tables, from `read_positions`. None in a far tile, and
-            if the scoring reads no positions.
-          coefficients: Coefficients of the head, or None if there are none.
+          positions: Result of the method `read_positions`: the distances of the tile, a function
+            that reads tables, or None if the scores of the tile do not depend on positions.
+          coefficients: Coefficients of the head, or None if the scoring has no distance function.
           for_gradient: If True, keep f for the gradient of the scores.
         """
         return TileScores(products, products)
 
     def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
-        """Return the scores of a far tile, for a kernel that needs only the gradient of products.
+        """Return scores of a far tile from which the gradient of q · k takes fewer operations.
 
-        If the result is None, the kernel must call `score` instead.
+        The result sets `TileScores.log_derivative`. It is for kernels that use the weights of far
+        tiles only for the gradient of q · k. If the result is None, the kernel must call `score`
+        instead.
+
+        Args:
+          products: Products q · k.
+          coefficients: Coefficients of the head, or None if the scoring has no distance function.
         """
         return None
 
@@ -170,10 +182,11 @@ class Scoring:
         tile_scores: TileScores,
         coefficients: Any,
     ) -> CoefficientGradients:
-        """Return the gradients of the coefficients, before the sum over the entries of the tile.
+        """Return the contribution of each entry of a tile to the gradients of the coefficients.
 
         The result has one array of the shape of the tile for each of the first `summed_gradients`
-        names in `gradient_names`. None stands for an array of zeros.
+        names in `gradient_names`. None stands for an array of zeros. The sum of an array over all
+        tiles of a head is the gradient of one coefficient.
         """
         return ()
 
@@ -183,23 +196,29 @@ class Scoring:
         """Return the gradient of `Operands.coefficients`.
 
         Args:
-          sums: Gradients in the order of `gradient_names`, summed over the queries.
+          sums: Outputs of the kernel `query_gradient` in the order of `gradient_names`, each summed
+            over all queries.
           coefficients: Coefficients of all heads.
         """
         return jnp.moveaxis(sums, 0, -1)
 
     def find_radius(self, operands: Operands, tolerance: float) -> Radius | None:
-        """Return the saturation radius of each head, and a mask of heads: see `saturation`.
+        """Return the saturation radius of each head, and a mask of heads, or None.
 
-        The mask is True for heads whose scores beyond the radius are treated as 0. If the result is
-        None, f is evaluated at all distances.
+        At distances of at least the radius, kernels treat the distance function f as constant: see
+        `saturation`. The mask is True for heads whose scores beyond the radius are all treated as
+        0. If the result is None, kernels evaluate f at all distances.
+
+        Args:
+          operands: Arrays of the call.
+          tolerance: Largest allowed error of a score.
         """
         return None
 
     def largest_factor(self, operands: Operands) -> Float[Array, "B N"] | float | None:
         """Return an upper bound of |score / (q · k)| for each head, or None if it is unknown.
 
-        The score is to base 2.
+        Here the score is the base-2 logarithm of an unnormalised weight.
         """
         return None
 
@@ -218,14 +237,14 @@ class DotProductScoring(Scoring):
 class DistanceScoring(Scoring):
     """Distance-aware attention with a function f of the distance |i - j|.
 
-    The score is height ReLU(q · k) f. If `is_additive`, it is scale q · k + height f. The height is
-    one of the coefficients and includes log2(e). If `is_additive` is False, the height also
-    includes the scale.
+    The score to base 2 is height f ReLU(q · k). If `is_additive`, it is log2(e) scale
+    q · k + height f. The height is one of the coefficients of a head. It includes the factor
+    log2(e) and, if `is_additive` is False, also the scale.
 
     Attributes:
       function: Distance function f.
-      is_additive: If True, height f is added to scale q · k. If False, ReLU(q · k) is multiplied by
-        height f.
+      is_additive: If True, height f is added to the scaled product q · k. If False, ReLU(q · k) is
+        multiplied by height f.
     """
 
     function: DistanceFunction = dataclasses.field()
@@ -235,7 +254,7 @@ class DistanceScoring(Scoring):
 
     @property
     def summed_gradients(self) -> int:
-        """Number of coefficient gradients that kernels sum over all tiles.
+        """Number of coefficient gradients that a kernel sums tile by tile.
 
         These are the gradients of slope and shift and, if `is_additive`, also the gradient of the
         logarithm of the height. If `is_additive` is False, a score is proportional to the height
@@ -281,12 +300,16 @@ class DistanceScoring(Scoring):
         return TileScores(products * f, products, f)
 
     def score_derivatives(self, products, coefficients):
-        """Return scores with -1e30 at all entries whose product is not positive.
+        """Return scores of a far tile from which a kernel computes weight times derivative.
 
-        The derivative of a score with respect to its product is f if the product is positive, and 0
-        otherwise. The score -1e30 makes the weight 0, and the kernel multiplies all other weights
-        by f (it subtracts log f from the logsumexp). This takes fewer operations than `score` and
-        `product_gradient`. The result is None if f may be negative, because log f does not exist.
+        In a far tile, f is one constant. The derivative of a score by its product q · k is f if the
+        product is positive, and 0 otherwise. The returned score is -1e30 where the product is not
+        positive, so that the weight is 0 there. All other weights are multiplied by f: the kernel
+        subtracts log f from the logsumexp. This takes fewer operations than `score` and
+        `product_gradient`.
+
+        The result is None if f may be negative, because log f would not exist, or if f is added to
+        the product.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None
@@ -353,11 +376,12 @@ class DistanceScoring(Scoring):
 class TableScoring(Scoring):
     """Attention with any function f of the relative position i - j, stored in a table.
 
-    The score is ReLU(q · k) f. If `is_additive`, it is scale q · k + f. Scores are to base 2: the
-    table includes log2(e) and, if `is_additive` is False, the scale.
+    The score to base 2 is ReLU(q · k) f. If `is_additive`, it is log2(e) scale q · k + f. The table
+    of f includes the factor log2(e) and, if `is_additive` is False, also the scale.
 
     Attributes:
-      is_additive: If True, f is added to scale q · k. If False, ReLU(q · k) is multiplied by f.
+      is_additive: If True, f is added to the scaled product q · k. If False, ReLU(q · k) is
+        multiplied by f.
       parameters: Number of parameters of f. For each parameter, one more table contains the
         derivative of f with respect to the parameter.
     """
@@ -405,15 +429,18 @@ class TableScoring(Scoring):
 
 @dataclasses.dataclass(frozen=True)
 class RelationScoring(Scoring):
-    """Relative position attention: the score is scale (q · k + P[i, r]) for the relation r.
+    """Relative position attention: the score is scale (q_i · k_j + P[i, r]).
 
-    See `relations`. The kernels start the sum of each product q · k at P[i, r], so that scores and
-    their gradients have the form of the dot product.
+    r is the relation of query i and key j: their relative position, clipped at the distance k.
+    `relations` defines r and the relation products P. The kernels add P[i, r] to the products
+    before they call this scoring, so that scores and their gradients have the form of the dot
+    product.
 
     Attributes:
       clip_distance: The distance k at which relations are clipped, at least 1.
-      has_relation_products: True if there is an array P.
-      has_relation_weights: True if the relation weights W are computed.
+      has_relation_products: True if there is an array P. If False, the score is scale (q_i · k_j).
+      has_relation_weights: True if the forward kernel returns W[i, r], the sum of the weights of
+        all keys that have relation r to query i.
     """
 
     clip_distance: int = dataclasses.field()
@@ -424,11 +451,12 @@ class RelationScoring(Scoring):
 
 @dataclasses.dataclass(frozen=True)
 class PositionScoring(Scoring):
-    """Transformer-XL attention: the score is scale (q · k + p · R[i - j]).
+    """Transformer-XL attention: the score is scale (q_i · k_j + p_i · R[i - j]).
 
-    R contains one vector per relative position i - j. The kernels add p · R[i - j] to each product
-    q · k, so that scores and their gradients have the form of the dot product. The queries p differ
-    from the queries q.
+    R contains one vector per relative position i - j: `Operands.positions`. p contains a second
+    vector for each query, which differs from q: `Operands.position_query`. The kernels add
+    p_i · R[i - j] to each product before they call this scoring, so that scores and their gradients
+    have the form of the dot product.
     """
 
     has_positions = True

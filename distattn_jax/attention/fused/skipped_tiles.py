@@ -1,17 +1,21 @@
-"""Prefix sums that replace the tiles that a kernel skips.
+"""Precomputed sums that replace the tiles that a kernel skips.
 
 A head may treat all scores beyond its radius as 0 (see `saturation`). Each key beyond the radius
 then has the weight 2^-z_i for query i, where z_i is the logsumexp of query i to base 2. The kernel
-`query_gradient` skips tiles beyond the radius, because their gradients of queries and coefficients
-are 0. Each other kernel skips these tiles if it can add precomputed sums over the queries i or the
-keys j of the skipped tiles:
+`query_gradient` skips tiles beyond the radius, because they add 0 to the gradients of queries and
+coefficients. Each other kernel skips these tiles if it can add sums over the queries i or the keys
+j of the skipped tiles:
 
-    forward           Σ_j V_j, and the number of keys
-    key gradient      Σ_i 2^-z_i dO_i
+    kernel            sums
+    forward           Σ_j V_j, and the number of keys     for the output O_i
+    key_gradient      Σ_i 2^-z_i dO_i                     for dV_j; the tiles add 0 to dK_j
     received          Σ_i 2^-z_i
-    attention given   Σ_j g_j
+    attention_given   Σ_j g_j
 
-dO is the cotangent of the values. g_j is the cotangent of the attention that key j receives.
+V are the values of the keys, and dO is the cotangent of the attention output O. g_j is the
+cotangent of the attention that key j receives. The sums are differences of prefix sums over all
+tiles.
+
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. If a kernel has no such sums, it visits the
@@ -34,8 +38,11 @@ Sums = dict[str, Array]
 def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     """Return True if a kernel skips the tiles beyond the radius and adds precomputed sums instead.
 
+    Return False if no head treats its scores beyond the radius as 0.
+
     Args:
-      drops_weights: True if the kernel sums weights after dropout. No effect without dropout.
+      drops_weights: True if the kernel sums weights after dropout. This has no effect if the call
+        has no dropout.
     """
     is_restricted = (
         operands.mask is not None
@@ -47,16 +54,19 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
 
 
 class SkippedTiles(NamedTuple):
-    """Tiles that the blocks of a kernel skip.
+    """Sums over the tiles that the blocks of a kernel skip, because their scores are treated as 0.
 
-    Each method `sums_for_...` returns a dict of sums of shape (B, N, blocks, W), which the kernel
-    adds. The dict is empty if there are no sums.
+    Each method `sums_for_...` returns a dict from name to a sum of shape (B, N, blocks, W). The
+    kernel of that name adds the sums to its results. The dict is empty if the kernel skips no
+    tiles, or needs no sums.
 
     Attributes:
       plan: Static options of the call.
       operands: Arrays of the call.
-      schedule: Tiles that each block visits.
-      tile_columns: Number of keys, or of queries, in a tile.
+      schedule: Tiles that each block visits. A block skips the tiles before the first and after the
+        last of them.
+      tile_columns: Number of columns of a tile. The columns are keys if the block consists of
+        queries, and queries if it consists of keys.
     """
 
     plan: Plan
@@ -65,7 +75,11 @@ class SkippedTiles(NamedTuple):
     tile_columns: int
 
     def sums_for_forward(self) -> Sums:
-        """Return the sum of the values of the skipped keys, and the number of these keys."""
+        """Return {"value_sum": ..., "key_count": ...} for each block of queries.
+
+        These are the sum of the values of the skipped keys, shape (B, N, blocks, E), and the number
+        of these keys, shape (B, N, blocks, 1). The dict is empty if there are no sums.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
         return {"value_sum": self._sum_keys(self.operands.value), "key_count": self._count_keys()}
@@ -73,21 +87,42 @@ class SkippedTiles(NamedTuple):
     def sums_for_key_gradient(
         self, logsumexp: Float[Array, "B N _"], values_cotangent: Float[Array, "B T N E"]
     ) -> Sums:
-        """Return Σ_i 2^-z_i dO_i over the skipped queries i, where z_i is the logsumexp."""
+        """Return {"value": Σ_i 2^-z_i dO_i} for each block of keys, shape (B, N, blocks, E).
+
+        This is the contribution of the skipped queries i to the gradient of the values of the keys.
+        The dict is empty if there are no sums.
+
+        Args:
+          logsumexp: Logsumexp z_i of each query, to base 2.
+          values_cotangent: Cotangent dO of the attention output.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
         rows = values_cotangent * _as_matrix(jnp.exp2(-logsumexp), values_cotangent)
         return {"value": self._sum_queries(rows)}
 
     def sums_for_received(self, logsumexp: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of 2^-logsumexp over the skipped queries."""
+        """Return {"received": Σ_i 2^-z_i} for each block of keys, shape (B, N, blocks, 1).
+
+        This is the attention that each key of the block receives from the skipped queries i. The
+        dict is empty if there are no sums.
+
+        Args:
+          logsumexp: Logsumexp z_i of each query, to base 2.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         rows = _as_matrix(jnp.exp2(-logsumexp), self.operands.query)
         return {"received": self._sum_queries(rows)}
 
     def sums_for_attention_given(self, received_cotangent: Float[Array, "B N _"]) -> Sums:
-        """Return the sum of the cotangent of the received attention over the skipped keys."""
+        """Return {"attention_given": Σ_j g_j} for each block of queries, shape (B, N, blocks, 1).
+
+        The sum is over the skipped keys j. The dict is empty if there are no sums.
+
+        Args:
+          received_cotangent: Cotangent g_j of the attention that each key receives.
+        """
         if not has_sums(self.plan, self.operands, drops_weights=False):
             return {}
         return {
@@ -95,7 +130,7 @@ class SkippedTiles(NamedTuple):
         }
 
     def _sum_keys(self, x: Float[Array, "B S K W"]) -> Float[Array, "B N blocks W"]:
-        """Sum the rows of x over the visible keys that each block of queries skips.
+        """Return, for each block of queries, the sum of x[:, j] over the visible keys j it skips.
 
         Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
         """
@@ -103,7 +138,7 @@ class SkippedTiles(NamedTuple):
         return self._sum_rows(x, before=True, after=not self.plan.window.is_causal)
 
     def _sum_queries(self, x: Float[Array, "B T N W"]) -> Float[Array, "B N blocks W"]:
-        """Sum the rows of x over the queries that each block of keys skips.
+        """Return, for each block of keys, the sum of x[:, i] over the queries i that it skips.
 
         Under a causal mask, queries before the first visited tile cannot attend to the keys of the
         block and add nothing to the sum.
@@ -137,15 +172,14 @@ def sum_skipped_rows(
     before: bool,
     after: bool,
 ) -> Float[Array, "B N blocks W"]:
-    """Sum the rows of x over the tiles that each block skips.
+    """Return, for each block, the sum of the vectors of x whose columns the block skips.
 
     Args:
-      x: Vectors of width W. If the blocks consist of queries, there is one vector for each key. If
-        the blocks consist of keys, there is one vector for each query. K is N or a divisor of N.
+      x: One vector of width W for each column of the score map. The columns are keys if the blocks
+        consist of queries, and queries if the blocks consist of keys. K is N or a divisor of N.
       schedule: Tiles that each block visits.
       is_zero_beyond_radius: True for heads that skip tiles. The sums of all other heads are 0.
-      tile_columns: Number of columns of a tile of the score map. Each column corresponds to one row
-        of x.
+      tile_columns: Number of columns of a tile.
       before: If True, include the tiles before the first visited tile.
       after: If True, include the tiles after the last visited tile.
     """
@@ -164,9 +198,9 @@ def sum_skipped_rows(
 
 
 def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, "B N tiles W"]:
-    """Return, for each tile of `tile_columns` rows, the sum of all rows before the tile.
+    """Return, for each tile of `tile_columns` vectors, the sum of all vectors of x before the tile.
 
-    The result has one more entry at the end: the sum of all rows.
+    The axis `tiles` has one more entry at the end: the sum of all vectors.
     """
     length = x.shape[1]
     padded = jnp.pad(x.astype(jnp.float32), ((0, 0), (0, -length % tile_columns), (0, 0), (0, 0)))
@@ -176,7 +210,7 @@ def _prefix_sums(x: Float[Array, "B L N W"], tile_columns: int) -> Float[Array, 
 
 
 def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[Array, "B S _ W"]:
-    """Set the rows of padded and masked keys to 0.
+    """Return a copy of x that is 0 for padded and masked keys.
 
     If query heads have different key masks, the result has N heads. Otherwise, it has as many heads
     as x.
@@ -193,5 +227,10 @@ def _zero_masked_keys(operands: Operands, x: Float[Array, "B S K W"]) -> Float[A
 def _as_matrix(
     vector: Float[Array, "B N _"], rows: Float[Array, "B L K W"]
 ) -> Float[Array, "B L N 1"]:
-    """Rearrange (B, N, padded length) to (B, L, N, 1), where L is the length of `rows`."""
+    """Rearrange `vector` to (B, L, N, 1), and remove its padding.
+
+    Args:
+      vector: One number for each query or key, with padding at the end.
+      rows: Array whose axis 1 has the length L without the padding.
+    """
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

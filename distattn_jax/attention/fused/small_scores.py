@@ -28,8 +28,9 @@ MIN_LENGTH = 1024  # of queries and of keys
 def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | None:
     """Return a mask that is True for each head whose scores are all small.
 
-    Return None for scorings without a simple bound, for dtypes that need a maximum, and for short
-    sequences.
+    A score to base 2 is small if its absolute value is at most `LIMIT`. The softmax of small scores
+    needs no maximum. Return None if the scoring has no simple bound of its scores, if the dtype is
+    not bfloat16, or if there are fewer than `MIN_LENGTH` queries or keys.
     """
     is_short = min(operands.query.shape[1], operands.key.shape[1]) < MIN_LENGTH
     if is_short or operands.query.dtype != jnp.bfloat16:

@@ -1,8 +1,8 @@
 """Runs of consecutive tiles, and the properties (kinds) that the tiles of a run share.
 
 Tiles with the same properties are of one kind. A run consists of consecutive tiles of one kind. A
-kernel has one loop per kind, so that it applies a mask or evaluates the distance function f only in
-the tiles that require this.
+kernel has separate loops for different kinds, so that it applies a mask or evaluates the distance
+function f only in the tiles that require this.
 
     MASKED            some entries may be masked (`is_masked`)
     PLAIN             all entries are visible
@@ -30,14 +30,16 @@ from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
 class TileKind(NamedTuple):
-    """Kind of tile: properties that a kernel can rely on.
+    """Kind of a tile: properties that all tiles of one run have.
+
+    A kernel is compiled with separate code for each kind. i is a query, and j is a key.
 
     Attributes:
-      is_far: True if the distance function is treated as constant in each of the tiles.
+      is_far: True if the distance function f(|i - j|) is treated as constant in each of the tiles.
       is_zero: True if all scores of the tiles are treated as 0.
       is_masked: True if some entries of the tiles may be masked.
-      side: 1 if all keys of a far tile are before all queries of the tile, -1 if they are after all
-        queries. 0 in all other tiles, or if the side does not matter.
+      side: 1 if all keys of a far tile are before all queries of the tile, -1 if all keys are after
+        all queries. 0 if the tile is not far, or if the side does not matter.
       has_small_scores: True if all scores of the head are small: see `small_scores`.
     """
 
@@ -52,7 +54,8 @@ class Distinctions(NamedTuple):
     """Differences between tiles that force the kernels of a scoring to use separate loops.
 
     Attributes:
-      far: True if tiles beyond the radius (see `saturation`) need their own loop.
+      far: True if far tiles need their own loop. In a far tile, all distances between queries and
+        keys are at least the radius: see `saturation`.
       far_sides: True if far tiles before and after the diagonal need different loops.
     """
 
@@ -68,8 +71,9 @@ class TileRun(NamedTuple):
 
     Attributes:
       kind: Properties of the tiles.
-      start: Index of the first tile, which blocks or heads may share.
-      end: Index of the last tile plus 1. The run is empty if `end` is not larger than `start`.
+      start: Index of the first tile. It broadcasts to (B, N, blocks).
+      end: Index of the last tile plus 1. It broadcasts to (B, N, blocks). The run is empty if `end`
+        is not larger than `start`.
     """
 
     kind: TileKind
@@ -77,7 +81,7 @@ class TileRun(NamedTuple):
     end: Array | int
 
     def intersect(self, start: Array | int, end: Array | int) -> "TileRun":
-        """Return the tiles of the run between `start` (inclusive) and `end` (exclusive)."""
+        """Return a run with the tiles of this run from `start` (inclusive) to `end` (exclusive)."""
         return self._replace(start=jnp.maximum(self.start, start), end=jnp.minimum(self.end, end))
 
 
@@ -87,15 +91,15 @@ class TileSchedule(NamedTuple):
     Attributes:
       kinds: Properties of the tiles of each run. Runs of the same kind are neighbours, unless the
         tiles are in the order of their columns.
-      runs: Index of the first tile of each run, and index of its last tile plus 1. Kernels visit
-        the runs in this order.
+      runs: Index of the first tile of each run, and index of its last tile plus 1. Axis 2 is the
+        block, and axis 3 is the run. Kernels visit the runs in this order.
       start: Index of the first tile that a block visits.
       end: Index of the last tile that a block visits, plus 1.
       is_in_column_order: True if each run begins where the previous run ends.
       parts: Number of parts of a block that can visit different tiles. If there are several parts,
-        each part has its own entry in `runs`, `start` and `end`, at the index block * parts + part.
-        Each entry of `runs` then ends with one more run, which covers the tiles of all parts of
-        the block.
+        each part has its own entry on axis 2 of `runs`, `start` and `end`, at the index
+        block * parts + part. Axis 3 of `runs` then has one more pair at its end, which is not a
+        run: the first tile and the last tile plus 1 of all parts of the block.
     """
 
     kinds: tuple[TileKind, ...]
@@ -128,11 +132,14 @@ class TileSchedule(NamedTuple):
 def stack_runs(
     runs: list[TileRun], start: Array, end: Array, *, keeps_column_order: bool = False
 ) -> TileSchedule:
-    """Combine the runs of all blocks into a schedule.
+    """Combine runs of tiles into a schedule.
 
     Args:
-      runs: Runs of each block, without overlap.
-      keeps_column_order: If False, runs of the same kind become neighbours.
+      runs: Runs without overlap. Each of them has one range of tiles for each block.
+      start: Index of the first tile that a block visits.
+      end: Index of the last tile that a block visits, plus 1.
+      keeps_column_order: If True, the order of the runs does not change. If False, runs of the same
+        kind become neighbours.
     """
     if not keeps_column_order:
         order = [run.kind for run in runs]
@@ -163,13 +170,14 @@ def separate_small_scores(run: TileRun, has_small_scores: Array) -> list[TileRun
 
 
 def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
-    """Convert a schedule with one entry for each part to a schedule of blocks with several parts.
+    """Combine each group of `parts` consecutive blocks into one block with several parts.
 
-    A part skips the tiles of its block that only other parts visit.
+    See `TileSchedule.parts`. A part skips the tiles that only other parts of its block visit.
 
     Args:
-      schedule: Tiles that each part visits, in the order of their columns.
-      parts: Number of parts of a block. The last block may have fewer parts in `schedule`.
+      schedule: Tiles that each of the smaller blocks visits, in the order of their columns.
+      parts: Number of parts of a block. If the last group is smaller, its missing parts visit no
+        tiles.
     """
     missing = -schedule.start.shape[2] % parts
     start, end, runs = (
@@ -188,7 +196,7 @@ def join_parts(schedule: TileSchedule, parts: int) -> TileSchedule:
 
 
 def mask_run(run: TileRun) -> TileRun:
-    """Return the same run, but of the masked kind."""
+    """Return a copy of a run whose kind has `is_masked` set to True."""
     return run._replace(kind=run.kind._replace(is_masked=True))
 
 
@@ -201,7 +209,7 @@ class TileLimits(NamedTuple):
 
     Attributes:
       near_start: Index of the first tile that contains a distance below the radius.
-      near_end: Index of the first tile after the block whose distances are all at least the radius.
+      near_end: Index of the last tile that contains a distance below the radius, plus 1.
     """
 
     near_start: Array
@@ -211,12 +219,17 @@ class TileLimits(NamedTuple):
 def find_tile_limits(
     radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
 ) -> TileLimits:
-    """Return the first and the last near tile of each block of rows.
+    """Return the first near tile and the last near tile (plus 1) of each block of rows.
+
+    A near tile contains a distance below the radius.
 
     Args:
       radius: Smallest distance from which on the distance function is treated as constant. None
         means that no tile is far.
-      position: For each block, the column with the same position as the first row.
+      position: For each block, the index of the column on the diagonal at the first row, where
+        query and key have the same position.
+      block_rows: Number of rows in a block.
+      tile_columns: Number of columns in a tile.
     """
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
@@ -238,15 +251,21 @@ def divide_by_distance(
     is_zero_beyond_radius: Bool[Array, "B N"] | None,
     masks_zero_tiles: bool,
 ) -> tuple[list[TileRun], TileRun, list[TileRun]]:
-    """Divide the tiles by distance: far runs, then the run of near tiles, then far runs.
+    """Divide the tiles of each block into far tiles, near tiles, and far tiles again.
+
+    Return the runs of the far tiles before the diagonal, the run of the near tiles, and the runs of
+    the far tiles after the diagonal. A list of far runs is empty if no tile is far.
 
     Args:
-      side_before_diagonal: `TileKind.side` of the tiles before the diagonal.
+      limits: First and last near tile of each block.
+      distinctions: Differences between tiles that require separate loops.
+      side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the rows of a
+        block are queries, -1 if they are keys.
       has_radius: True if the heads have a radius. If False, no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles of zero scores may be masked. All ZERO tiles are then of the
-        kind MASKED ZERO, so that one loop visits all of them.
+      masks_zero_tiles: True if tiles whose scores are treated as 0 may be masked. All of these
+        tiles then have `TileKind.is_masked`, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
     has_far = distinctions.far and has_radius

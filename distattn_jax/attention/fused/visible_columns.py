@@ -33,14 +33,17 @@ class Window(NamedTuple):
 
     @property
     def mirrored(self) -> "Window":
-        """Window of the queries that see a key, relative to the position of the key."""
+        """Window with `left` and `right` exchanged: it limits the queries that see a key."""
         return Window(self.right, self.left)
 
     def compare(self, compute_relative_positions: Callable[[], Array]) -> list[Array]:
-        """Return one mask for each limit: True for pairs of a query and a key within the limit.
+        """Return one mask for each limit that is not None: True for pairs within the limit.
+
+        A pair is a query and a key. The list is empty if both limits are None.
 
         Args:
-          compute_relative_positions: Returns (position of query - position of key) for each pair.
+          compute_relative_positions: Returns (position of query - position of key) for each pair,
+            in any shape. The masks have the same shape.
         """
         if self == Window():
             return []
@@ -53,13 +56,16 @@ class Window(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """Columns that the rows of each block may see, as arrays that broadcast to (B, N, blocks).
+    """Columns that some row of each block sees, and columns that all of its rows see.
+
+    The fields are integers, or arrays that broadcast to (B, N, blocks).
 
     Attributes:
       start: First column that some row may see.
       end: Last column that some row may see, plus 1.
-      common_start: First of some consecutive columns that all rows see.
-      common_end: Last of these columns, plus 1.
+      common_start: First column of one range of consecutive columns that all rows see. There may be
+        more such columns outside of the range.
+      common_end: Last column of this range, plus 1.
     """
 
     start: Array | int = 0
@@ -69,7 +75,7 @@ class Columns(NamedTuple):
 
 
 def intersect(ranges: Sequence[Columns]) -> Columns:
-    """Return the columns that satisfy all restrictions."""
+    """Return the intersection of several ranges of columns, one for each restriction."""
     start, end, common_start, common_end = ranges[0]
     for other in ranges[1:]:
         start, end = jnp.maximum(start, other.start), jnp.minimum(end, other.end)
@@ -79,10 +85,14 @@ def intersect(ranges: Sequence[Columns]) -> Columns:
 
 
 def columns_in_window(window: Window, position: Array, block_rows: int) -> Columns:
-    """Return the columns inside the windows of the rows of each block.
+    """Return the columns that the window allows to the rows of each block.
 
     Args:
-      position: For each block, the column with the same position as the first row.
+      window: Largest number of columns by which a visible column may be before and after the
+        diagonal.
+      position: For each block, the index of the column on the diagonal at the first row, where
+        query and key have the same position.
+      block_rows: Number of rows in a block.
     """
     last = position + block_rows - 1
     columns = Columns()
@@ -96,9 +106,13 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
 
 
 def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
-    """Return the range from the first to the last visible key.
+    """Return the columns (keys) that a key mask leaves visible to blocks of queries.
 
-    The common columns are the first consecutive visible keys.
+    `start` is the first visible key, and `end` is the last visible key plus 1. `common_start` and
+    `common_end` enclose the first run of consecutive visible keys. All blocks have the same result.
+
+    Args:
+      mask: True for visible keys.
     """
     visible = mask[:, :, None, :]
     return _first_run(visible, visible)
@@ -107,9 +121,18 @@ def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
 def columns_of_segments(
     row_segments: Int[Array, "B R"], column_segments: Int[Array, "B C"], block_rows: int
 ) -> Columns:
-    """Return the columns whose segments occur in the rows of each block.
+    """Return, for each block of rows, a range of columns that contains all columns of its segments.
 
-    If the segments are not sorted, the range may contain columns of other segments.
+    `start` is the first column whose segment number lies between the smallest and the largest
+    number in the block, and `end` is the last such column plus 1. If the segments are not sorted,
+    the range may contain columns of other segments. If the block has one segment only,
+    `common_start` and `common_end` enclose the first run of columns of this segment. Otherwise they
+    enclose no column.
+
+    Args:
+      row_segments: Segment number of each row.
+      column_segments: Segment number of each column.
+      block_rows: Number of rows in a block.
     """
     padding = -row_segments.shape[1] % block_rows
     padded = jnp.pad(row_segments, ((0, 0), (0, padding)), mode="edge")
@@ -121,7 +144,10 @@ def columns_of_segments(
 
 
 def _first_run(seen: Bool[Array, "B N blocks C"], common: Bool[Array, "B N blocks C"]) -> Columns:
-    """Return the range of the seen columns, and the first consecutive common columns.
+    """Return the range of the seen columns, and the first run of consecutive common columns.
+
+    `start` and `end` of the result enclose all seen columns. `common_start` and `common_end`
+    enclose the first run.
 
     Args:
       seen: True for columns that some row of a block may see.

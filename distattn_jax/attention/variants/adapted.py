@@ -2,10 +2,11 @@
 
     score_ij = (q_i + content_bias) · k_j + (q_i + position_bias) · r_{i-j}
 
-r_t is the sinusoid of width H, neither projected nor scaled. The paper calls the biases u and v.
+r_t is the sinusoidal embedding of t, of width H. It is neither projected nor scaled. The paper
+calls the biases u and v.
 
-This is dot-product attention of width 2H, because sin(i-j) and cos(i-j) expand into products. Let
-(a, b) be the two halves of q_i + position_bias, then
+The scores are dot products of queries and keys of width 2H, because sin(i-j) and cos(i-j) expand
+into products. If (a, b) are the two halves of q_i + position_bias, then, for each frequency,
 
     (a, b) · r_{i-j} = (a sin i + b cos i, b sin i - a cos i) · (cos j, sin j)
 
@@ -21,11 +22,11 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class Adapted(Variant):
-    """Adapted attention (TENER): scores without 1/√H, with sinusoids of the relative position.
+    """Adapted attention (TENER): q·k plus q·r, where r is a sinusoid of i - j. No factor 1/√H.
 
     Attributes:
-      content_bias: Added to every query before its dot product with a key.
-      position_bias: Added to every query before its dot product with a sinusoid.
+      content_bias: Vector that is added to every query before its dot product with a key.
+      position_bias: Vector that is added to every query before its dot product with a sinusoid.
     """
 
     content_bias: Float[Array, "#N H"]

@@ -1,8 +1,8 @@
-"""Functions of the relative position that `DistanceBias` adds to the scores, and their parameters.
+"""Bias functions: functions of the relative position that `DistanceBias` adds to the scores.
 
-A bias function is a function of (distance, parameters) for one head. `distance` holds the signed
-relative positions d = i - j of query i and key j, as integers of any shape. The function returns
-one number for each of them. `DistanceBias.parameters` contains the parameters of all heads, with a
+A bias function has the arguments (distance, parameters) and computes one head. `distance` is an
+integer array of signed relative positions d = i - j of query i and key j. The function returns an
+array of the same shape. `DistanceBias.parameters` contains the parameters of all heads, with a
 leading head axis:
 
     alibi          -slope |d|               slope (N,)              Press et al. 2022, section 3
@@ -10,9 +10,10 @@ leading head axis:
     kerple_power   -r₁ |d|^r₂               (r₁ (N,), r₂ (N,))      Chi et al. 2022
     t5_buckets     table[bucket(d)]         table (N, buckets)      Raffel et al. 2020, section 2.1
 
-KERPLE demands r₁ > 0 and r₂ > 0, and r₂ <= 2 for the power. As in the authors' code, a parameter
-below 0.01 counts as 0.01, and a power above 2 counts as 2. The gradient ignores this limit, so that
-training can move a parameter back into its range.
+KERPLE requires r₁ > 0 and r₂ > 0, and `kerple_power` also requires r₂ <= 2. As in the authors'
+code, parameters below 0.01 are replaced by 0.01, and an r₂ of `kerple_power` above 2 by 2. The
+gradient is computed as if nothing was replaced, so that training can move a parameter back into its
+range.
 """
 
 import dataclasses
@@ -34,13 +35,13 @@ TABLE_DEVIATION = 0.02  # standard deviation of the initial numbers of a table o
 def alibi(
     distance: Int[Array, "*shape"], parameters: Float[Array, "..."]
 ) -> Float[Array, "*shape"]:
-    """Return -slope |d|, attention with linear biases (Press et al. 2022).
+    """Return -slope |d|, the bias of ALiBi (Press et al. 2022).
 
-    The paper defines the bias for causal attention. The distance |d| extends it to both sides.
+    The paper defines the bias for keys before the query only. Here |d| extends it to later keys.
 
     Args:
       distance: Relative positions d = i - j.
-      parameters: Slope of the head. The paper keeps the slopes fixed at `alibi_slopes`.
+      parameters: Slope of the head. The paper does not train it: see `alibi_slopes`.
     """
     return -parameters * jnp.abs(distance)
 
@@ -52,7 +53,7 @@ def kerple_log(
 
     Args:
       distance: Relative positions d = i - j.
-      parameters: Pair (r₁, r₂) of the head. Both are at least 0.01; smaller numbers count as 0.01.
+      parameters: Pair (r₁, r₂) of the head. Numbers below 0.01 are replaced by 0.01.
     """
     scale, rate = (_limit(parameter) for parameter in parameters)
     return -scale * jnp.log1p(rate * jnp.abs(distance))
@@ -65,8 +66,8 @@ def kerple_power(
 
     Args:
       distance: Relative positions d = i - j.
-      parameters: Pair (r₁, r₂) of the head. Both are at least 0.01, and r₂ is at most 2. Numbers
-        beyond these limits count as the limit.
+      parameters: Pair (r₁, r₂) of the head. Numbers below 0.01 are replaced by 0.01, and an r₂
+        above 2 is replaced by 2.
     """
     scale, power = _limit(parameters[0]), _limit(parameters[1], LARGEST_POWER)
     # The derivative |d|^r₂ log |d| would be NaN at d = 0. Distances are integers: the next is 1.
@@ -76,20 +77,22 @@ def kerple_power(
 
 @dataclasses.dataclass(frozen=True)
 class T5Buckets:
-    """Bias function with one learned number for each bucket of relative positions (T5).
+    """Bias function of T5: a table with one learned number for each bucket of relative positions.
 
-    Half of the buckets of each side hold one distance each, beginning with distance 0. The other
-    buckets hold ranges of distances whose ends grow geometrically up to `max_distance`. All larger
-    distances share the last bucket. The parameters are a table with one number for each bucket. T5
-    shares the table between all its layers. T5 does not scale its scores: pass `scale=1` to do the
+    With the default values, 16 buckets are for keys at or before the query: 8 buckets for the
+    distances 0 to 7, and 8 buckets for ranges of larger distances. The ranges grow geometrically
+    towards `max_distance`, and the last one contains all distances from 91 on. The other 16 buckets
+    are for keys after the query.
+
+    T5 shares the table between all layers, and does not scale the scores: pass `scale=1` to do the
     same.
 
     Attributes:
       num_buckets: Number of buckets.
-      max_distance: Distance from which on all distances are in the last bucket.
+      max_distance: Upper end of the geometric ranges. Larger distances are in the last bucket.
       is_causal: If False, the first half of the buckets is for keys at or before the query, and the
-        second half for keys after the query. If True, all buckets are for keys at or before the
-        query, and a key after the query has the bucket of distance 0.
+        second half is for keys after the query. If True, all buckets are for keys at or before the
+        query, and keys after the query have the bucket of distance 0.
     """
 
     num_buckets: int = 32
@@ -110,18 +113,26 @@ class T5Buckets:
     def __call__(
         self, distance: Int[Array, "*shape"], parameters: Float[Array, "buckets"]
     ) -> Float[Array, "*shape"]:
-        """Look up the bias of each relative position in the table of a head."""
+        """Return the bias of each relative position i - j.
+
+        Args:
+          distance: Relative positions i - j.
+          parameters: Table of one head, with one number for each bucket.
+        """
         return parameters[self.find_buckets(distance)]
 
     def find_buckets(self, distance: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-        """Return the bucket of each relative position i - j, from 0 to `num_buckets` - 1."""
+        """Return the index of the bucket of each relative position i - j."""
         if self.is_causal:
             return self._side_buckets(jnp.maximum(distance, 0))
         later = jnp.where(distance < 0, self.num_buckets // 2, 0)
         return later + self._side_buckets(jnp.abs(distance))
 
     def _side_buckets(self, distance: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-        """Return the bucket of each distance among the buckets of one side."""
+        """Return the index of the bucket for each distance |i - j|.
+
+        The index counts only the buckets for keys on one side of the query, before or after it.
+        """
         buckets = self.num_buckets if self.is_causal else self.num_buckets // 2
         first = _first_distances(buckets, self.max_distance)
         numbers = np.searchsorted(first, np.arange(self.max_distance + 1), side="right") - 1
@@ -139,7 +150,7 @@ BIAS_FUNCTIONS: dict[str, BiasFunction] = {
 
 
 def find_bias_function(function: BiasFunction | str) -> BiasFunction:
-    """Return a bias function, given the function or its name in `BIAS_FUNCTIONS`."""
+    """Look up a bias function by its name in `BIAS_FUNCTIONS`. Return a function unchanged."""
     if not isinstance(function, str):
         if callable(function):
             return function
@@ -163,11 +174,11 @@ PARAMETER_NAMES: dict[BiasFunction, tuple[str, ...]] = {
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
-    """Return the slopes of ALiBi, a geometric sequence from 2^(-8/N) to 2^(-8) (Press et al. 2022).
+    """Return the slopes of ALiBi for N heads (Press et al. 2022).
 
-    If N is a power of two, the slope of head n = 1, ..., N is 2^(-8n/N). For other N, as in the
-    authors' code, the slopes of P heads come first, where P is the next smaller power of two. Then
-    follow slopes of 2P heads, those with odd n, until there are N slopes.
+    If N is a power of two, the slope of head n = 1, ..., N is 2^(-8n/N). For other N, let P be the
+    largest power of two below N. As in the authors' code, the first P slopes are those of P heads,
+    and the other N - P slopes are those of the heads n = 1, 3, 5, ... of 2P heads.
     """
     num_heads = operator.index(num_heads)
     if num_heads < 1:
@@ -185,15 +196,19 @@ def init_bias_parameters(
 ) -> Any:
     """Return initial parameters of a bias function of this module, with a leading head axis.
 
-    ALiBi begins with the slopes of its paper. KERPLE draws from the uniform distributions of the
-    authors' code: r₁ below 2 and r₂ below 1 for `kerple_log`, r₁ below 1 and r₂ below 2 for
-    `kerple_power`. The table of T5 has a normal distribution with standard deviation 0.02.
+    `alibi` gets the slopes of its paper. `kerple_log` and `kerple_power` get uniform random numbers
+    from 0.01 up to the maximum in the authors' code: r₁ up to 2 and r₂ up to 1 for `kerple_log`, r₁
+    up to 1 and r₂ up to 2 for `kerple_power`. The table of `T5Buckets` gets normal random numbers
+    with standard deviation 0.02.
 
     Args:
-      function: One of `BIAS_FUNCTIONS`, or its name, or an instance of `T5Buckets`.
+      function: Bias function in `BIAS_FUNCTIONS`, or its name, or an instance of `T5Buckets`.
       num_heads: Number of heads N.
       key: PRNG key.
       dtype: Dtype of the parameters.
+
+    Returns:
+      Slopes (N,), or a pair r₁ (N,) and r₂ (N,), or a table (N, num_buckets).
     """
     function = find_bias_function(function)
     if function is alibi:
@@ -220,17 +235,21 @@ _KERPLE_MAXIMA: dict[BiasFunction, tuple[float, float]] = {
 
 
 def _limit(parameter: Float[Array, "..."], largest: float = math.inf) -> Float[Array, "..."]:
-    """Limit a parameter of KERPLE to its range. The gradient ignores the limit."""
+    """Clip a parameter of KERPLE to the range from 0.01 to `largest`.
+
+    The gradient is that of the identity, also outside of the range.
+    """
     limited = jnp.clip(parameter, SMALLEST_PARAMETER, largest)
     return jax.lax.stop_gradient(limited) + (parameter - jax.lax.stop_gradient(parameter))
 
 
 def _first_distances(buckets: int, max_distance: int) -> list[int]:
-    """Return the smallest distance of each bucket of one side, in exact integer arithmetic.
+    """Return the smallest distance of each bucket, for the buckets on one side of the query.
 
-    With m = buckets // 2, bucket b < m holds the distance b. Bucket b >= m begins at the smallest
-    integer d >= m (max_distance / m)^((b - m) / (buckets - m)). In floating-point numbers, rounding
-    would move some distances to another bucket.
+    With m = buckets // 2, bucket b < m contains only the distance b. The smallest distance of a
+    bucket b >= m is m (max_distance / m)^((b - m) / (buckets - m)), rounded up to an integer. The
+    computation uses exact integers, because rounding errors would move some distances to another
+    bucket.
     """
     exact = buckets // 2
     steps = buckets - exact

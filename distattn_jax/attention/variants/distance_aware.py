@@ -1,7 +1,8 @@
 """Distance-aware attention (Wu, Wu and Huang 2021, "DA-Transformer", eq. 5, 6; sections 4.3, 4.4).
 
-With P = QKᵀ/√H, R_ij = |i - j| and F = f(wR), where each head has its own distance weight w and its
-own parameters `shape` of f:
+Let P = QKᵀ/√H be the dot products, R_ij = |i - j| the distances, and F = f(wR) the coefficients.
+Each head has its own distance weight w and its own parameters `shape` of the mapping f. There are
+four ways to apply F:
 
     early_multiply   softmax(ReLU(P) F)      eq. 6, the default
     early_add        softmax(P + F)
@@ -9,15 +10,15 @@ own parameters `shape` of f:
     late_add         softmax(P) + F          rows no longer sum to 1
 
 A head with w > 0 prefers distant keys. A head with w < 0 prefers near keys, but does not remove
-distant keys. For distant keys F is close to 0, so the score is close to 0, and each of them gets
-about the same unnormalised weight e⁰ = 1 (footnote 1 of the paper). All distant keys together thus
-get more weight the longer the text is.
+distant keys: their F and their scores are close to 0, so each distant key has about the
+unnormalised weight e⁰ = 1 (footnote 1 of the paper). The longer the text, the more weight all
+distant keys have together.
 
-A score bias c, which is not from the paper, counteracts this: softmax((ReLU(P) + c) F). Near keys
-with F = 1 then have the weight e^c at least, and distant keys still have the weight 1.
+A score bias c, which is not from the paper, counteracts this: softmax((ReLU(P) + c) F). A near key
+with F = 1 then has an unnormalised weight of at least e^c, and a distant key still has 1.
 
-Masks are applied after the adjustment: the ReLU would turn a masked score of -inf into 0, which has
-the unnormalised weight e⁰ = 1.
+Masks are applied after the multiplication by F, because the ReLU would turn a masked score of -inf
+into 0, which has the unnormalised weight e⁰ = 1.
 
 Cost in addition to dot-product attention: T S evaluations of f, and 2 parameters per head.
 """
@@ -60,11 +61,11 @@ def _rectify_and_multiply(scores, coefficients):
 
 
 class Adjustment(NamedTuple):
-    """Two functions that apply the distance coefficients f(w|i-j|) to scores and to weights.
+    """Pair of functions that apply the coefficients f(w|i-j|) before and after the softmax.
 
     Attributes:
-      scores: Maps scores and coefficients to the logits of the softmax.
-      weights: Maps the weights (the softmax of the logits) and coefficients to the final weights.
+      scores: Function of (scores, coefficients) that returns the logits of the softmax.
+      weights: Function of (softmax of the logits, coefficients) that returns the attention weights.
     """
 
     scores: Change = _keep
@@ -86,23 +87,23 @@ ADJUSTMENTS: dict[str, Adjustment] = {
 
 @variant
 class DistanceAware(Variant):
-    """Distance-aware attention, softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V, and its ablations.
+    """Distance-aware attention, by default softmax(ReLU(QKᵀ/√H) f(w|i-j|)) V.
 
     Attributes:
-      weight: Distance weight w of each head, the factor of |i-j|. Heads with w > 0 prefer distant
-        keys.
-      shape: Parameters of `mapping` with a leading head axis, such as v of `learnable_sigmoid`. A
-        mapping without parameters has the shape ().
-      mapping: Function f of (w|i-j|, shape), or the name of one of `MAPPINGS`. Define your own
-        function at module level to avoid retracing.
-      adjust: Effect of f on the scores or weights: `early_multiply`, `early_add`, `late_multiply`
-        or `late_add`, or one of these names.
-      tolerance: Largest error of a score that an implementation may cause by treating f as constant
-        at distances where f is saturated. If it is None, the implementation chooses. If it is 0, f
-        counts as constant only where its value in float32 is constant. The implementations
-        "reference" and "xla" evaluate f at all distances.
-      score_bias: Number c of each head that is added to ReLU(P) before the multiplication by f,
-        with `early_multiply` only. None adds nothing.
+      weight: Distance weight w of each head, which multiplies the distances |i-j|. Heads with w > 0
+        prefer distant keys, heads with w < 0 prefer near keys.
+      shape: Parameters of `mapping` that determine the shape of its curve, with a leading head
+        axis: for example the array v of `learnable_sigmoid`. Pass () for a mapping without
+        parameters.
+      mapping: Function f of (w|i-j|, shape), or its name in `MAPPINGS`. Define your own function at
+        module level to avoid retracing.
+      adjust: Adjustment that multiplies or adds f(w|i-j|), before or after the softmax:
+        `early_multiply`, `early_add`, `late_multiply` or `late_add`, or its name.
+      tolerance: Largest error of a score that the fused kernels may cause by treating f as constant
+        at large distances, where f is saturated. 0 allows this only where f is constant in float32.
+        None lets the kernels choose. "reference" and "xla" evaluate f at all distances.
+      score_bias: Number c of each head that is added to ReLU(QKᵀ/√H) before the multiplication by
+        f. It is allowed with `early_multiply` only. None adds nothing.
     """
 
     weight: Float[Array, " #N"]
@@ -130,7 +131,7 @@ class DistanceAware(Variant):
             raise ValueError("score_bias must be None unless adjust is early_multiply.")
 
     def coefficients(self, relative_positions: Int[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """Return f(w|i-j|) for relative positions i-j, with the distance weight w of one head."""
+        """Return f(w|i-j|) for relative positions i-j. The variant must be that of one head."""
         x = self.weight * jnp.abs(relative_positions).astype(self.weight.dtype)
         assert not isinstance(self.mapping, str), "__post_init__ replaces a name by its function"
         coefficients = self.mapping(x, self.shape)
@@ -173,10 +174,14 @@ class DistanceAware(Variant):
             _check_exponents(self.shape)
 
     def _apply(self, change, entries, relative_positions):
-        """Apply one function of an `Adjustment` to scores or weights of shape (T, S).
+        """Return change(entries, f(w|i-j|)), for one of the two functions of an `Adjustment`.
 
-        The coefficients are recomputed in the backward pass, because evaluating f is cheaper than
-        storing a (T, S) map.
+        The backward pass recomputes f, which is cheaper than storing an array of shape (T, S).
+
+        Args:
+          change: Function of (entries, coefficients).
+          entries: Scores or weights, shape (T, S).
+          relative_positions: Position of query i minus the position of key j, shape (T, S).
         """
         if change is _keep:
             return entries
@@ -187,9 +192,9 @@ class DistanceAware(Variant):
 
 
 def _check_exponents(v: Any) -> None:
-    """Raise ValueError if v is known and so large that float32 cannot represent the coefficients.
+    """Raise ValueError if v is so large that the coefficients, up to 1 + eᵛ, may overflow.
 
-    A traced v is not checked: `learnable_sigmoid` clamps it.
+    A traced v is not checked, because its value is unknown: `learnable_sigmoid` clamps it.
     """
     if isinstance(v, jax.core.Tracer):
         return

@@ -3,8 +3,8 @@
     score_ij = q_i · k_j / √H + f(i - j; θ)
 
 Each head has its own parameters θ. ALiBi, KERPLE and the biases of T5 have this form: see
-`bias_functions`. The bias of T queries and S keys has T + S - 1 different numbers. The blockwise
-computation evaluates f only for these, and `skew` selects the numbers of each query.
+`bias_functions`. T queries and S keys have only T + S - 1 different relative positions i - j.
+`prepare` evaluates f once for each of them, and `skew` copies the results to all entries (i, j).
 
 Cost in addition to dot-product attention: T + S evaluations of f, and T S additions.
 """
@@ -30,17 +30,16 @@ from distattn_jax.attention.variants.variant import (
 
 @variant
 class DistanceBias(Variant):
-    """Dot-product attention with a bias of relative positions, softmax(QKᵀ/√H + f(i - j; θ)) V.
+    """Dot-product attention with a bias that depends on i - j: softmax(QKᵀ/√H + f(i - j; θ)) V.
 
     Attributes:
       parameters: Pytree of the parameters θ of `function`. Each array has a leading head axis, of
         size N, or 1 if all heads share the array. The function receives them in the dtype of the
         scores, float32 or wider.
-      function: Function f of (i - j, parameters of one head), or the name of one of
-        `BIAS_FUNCTIONS`. i - j is an integer array of any shape. Each entry of the result depends
-        only on the same entry of i - j. The values and derivatives of f must be finite, also for
-        keys that a mask hides.
-        Define your own function at module level to avoid retracing.
+      function: Function f of (i - j, parameters of one head), or its name in `BIAS_FUNCTIONS`.
+        i - j is an integer array of any shape, and f must compute each entry from the same entry of
+        i - j alone. Its values and derivatives must be finite, also for masked keys. Define your
+        own function at module level to avoid retracing.
     """
 
     parameters: PyTree[Float[Array, "_ ..."]]
@@ -50,7 +49,7 @@ class DistanceBias(Variant):
         object.__setattr__(self, "function", find_bias_function(self.function))
 
     def bias(self, relative_positions: Int[Array, "*shape"]) -> Num[Array, "*shape"]:
-        """Return f(i - j) for relative positions i - j, with the parameters of one head."""
+        """Return f(i - j) for relative positions i - j. The variant must be that of one head."""
         assert not isinstance(self.function, str), "__post_init__ replaces a name by its function"
         bias = self.function(relative_positions, self.parameters)
         if jnp.shape(bias) != relative_positions.shape:

@@ -2,7 +2,7 @@
 
     score_ij = q_i · k_j / √H
 
-Cost: T S H multiplications for the scores and T S E for the values, as in every other variant.
+Cost: T S H multiplications for the scores and T S E for the weighted sums of values.
 The scores do not depend on positions: add position embeddings to the input if order matters.
 """
 
@@ -11,7 +11,7 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class DotProduct(Variant):
-    """Dot-product attention, softmax(QKᵀ/√H) V. This variant has no arrays."""
+    """Dot-product attention, softmax(QKᵀ/√H) V. This variant has no parameters."""
 
     uses_positions = False
 

@@ -1,8 +1,9 @@
 """Mappings f from weighted distance to coefficient (DA-Transformer, sections 3.2 and 4.3).
 
-A mapping is a function of (x, shape) for one head: x = wR are the weighted distances, and `shape`
-contains the parameters of the mapping. The mapping returns f(x) in the dtype of x.
-`DistanceAware.shape` contains the parameters of all heads, with a leading head axis:
+A mapping has the arguments (x, shape) and computes one head. x contains the weighted distances
+w |i - j|, and `shape` contains the parameters of the mapping, which determine the shape of its
+curve. The mapping returns f(x) in the dtype of x. `DistanceAware.shape` contains the parameters of
+all heads, with a leading head axis:
 
     learnable_sigmoid   f(x) = (1 + eᵛ) / (1 + eᵛ⁻ˣ)     v (N,)                eq. 5
     sigmoid             f(x) = 1 / (1 + e⁻ˣ)             ()
@@ -10,9 +11,9 @@ contains the parameters of the mapping. The mapping returns f(x) in the dtype of
     linear              f(x) = k x + b                   (k (N,), b (N,))
     clip                f(x) = min(x, T)                 T (N,) or (1,), not trained
 
-In float32, exponents are clamped at 60 to prevent overflow: e⁶⁰ ≈ 1e26 times a score is still
-finite. A softmax saturates at much smaller logits. `DistanceAware` refuses v above 60 in float32
-if it can read the value of v, that is outside of `jit`.
+In float32, exponents above 60 are replaced by 60 to prevent overflow: e⁶⁰ ≈ 1e26 times a score is
+still finite. A softmax saturates at much smaller logits. Outside of `jit`, where the value of v is
+known, `DistanceAware` refuses v above 60 in float32.
 """
 
 from collections.abc import Callable
@@ -27,14 +28,15 @@ MappingFunction = Callable[[Float[Array, "..."], Any], Float[Array, "..."]]
 
 
 def learnable_sigmoid(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Return (1 + eᵛ) sigmoid(x - v), which equals (1 + eᵛ) / (1 + eᵛ⁻ˣ) of the paper's eq. 5.
+    """Return (1 + eᵛ) / (1 + eᵛ⁻ˣ), equation 5 of the paper, computed as (1 + eᵛ) sigmoid(x - v).
 
-    In float32 the gradient of the quotient is NaN below about x = -88. The gradient of the product
-    is always finite. v is clamped at 60 for float32, so that eᵛ does not overflow.
+    In float32, the gradient of the quotient would be NaN for x below about -88. The gradient of the
+    product is always finite. A v above 60 is replaced by 60 in float32, so that eᵛ does not
+    overflow.
 
     Args:
-      x: Weighted distances.
-      shape: Learnable parameter v, the shape of the sigmoid of a head.
+      x: Weighted distances w |i - j|.
+      shape: Learnable parameter v of the head.
     """
     v = jnp.minimum(shape, largest_exponent(x))
     return (1 + jnp.exp(v)) * jax.nn.sigmoid(x - v)
@@ -46,7 +48,7 @@ def sigmoid(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
 
 
 def exponent(x: Float[Array, "..."], shape: tuple[()]) -> Float[Array, "..."]:
-    """Return eˣ, with x clamped at 60 for float32 to prevent overflow on long sequences."""
+    """Return eˣ. In float32, x above 60 is replaced by 60 to prevent overflow."""
     return jnp.exp(jnp.minimum(x, largest_exponent(x)))
 
 
@@ -55,8 +57,8 @@ def linear(
 ) -> Float[Array, "..."]:
     """Return k x + b for shape = (k, b).
 
-    The result may be negative. `early_multiply` multiplies the scores by the result, so that a
-    negative result turns large scores into small ones (section 4.3 of the paper).
+    The result may be negative. With `early_multiply`, a negative result turns the largest scores
+    into the smallest (section 4.3 of the paper).
     """
     slope, intercept = shape
     return slope * x + intercept
@@ -68,7 +70,7 @@ def clip(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[Array, "..
 
 
 def largest_exponent(x: Array) -> float:
-    """Return the value at which exponents are clamped, to prevent overflow in the dtype of x."""
+    """Return the largest exponent that the mappings use, to prevent overflow in the dtype of x."""
     return 600.0 if x.dtype == jnp.float64 else LARGEST_EXPONENT
 
 

@@ -3,13 +3,16 @@
     score_ij = q_i · (k_j + a^K_ij) / √H         a^K_ij = keys[clip(j - i, -k, k) + k]
     z_i      = Σ_j α_ij (v_j + a^V_ij)           a^V_ij = values[clip(j - i, -k, k) + k]
 
-The relation of query i and key j is r = clip(j - i, -k, k) + k, from 0 to 2k. No (T, S, H) tensor
-is needed. q_i · a^K_ij has 2k+1 values per query, which `add_by_relation` adds to the scores. The
-sum over a^V is W a^V, where W[i, r] is the total weight of query i on keys of relation r, computed
-by `sum_by_relation`. The two functions are transposes of each other.
+The relation of query i and key j is r = clip(j - i, -k, k) + k, the index of their row in the
+tables `keys` and `values`. It is from 0 to 2k.
 
-If there are more relations than relative positions in the call, only the vectors of the T + S
-relative positions are used, and `skew` and `unskew` replace these functions.
+The blockwise methods need no (T, S, H) array. For each query, q_i · a^K_ij has only 2k+1 different
+values: `add_by_relation` adds them to the scores. The sum Σ_j α_ij a^V_ij is the matrix product
+W @ values, where W[i, r] is the total weight of query i on keys of relation r: `sum_by_relation`
+computes W. The two functions are transposes of each other.
+
+If the tables have more than T + S rows, only the rows of the relative positions that occur are
+used, and `skew` and `unskew` replace the two functions.
 
 Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
@@ -29,12 +32,14 @@ from distattn_jax.attention.variants.variant import (
 
 @variant
 class RelativePosition(Variant):
-    """Relative position attention (Shaw et al. 2018): one learned vector per clipped j - i.
+    """Attention with relative position representations (Shaw et al. 2018).
+
+    A learned vector is added to each key and to each value. It depends on j - i, clipped to the
+    range from -k to k.
 
     Attributes:
-      keys: Vectors that are added to the keys: 2k+1 rows for j - i from -k to k. None adds nothing.
-      values: Vectors that are added to the values: 2k+1 rows for j - i from -k to k. None adds
-        nothing.
+      keys: Table of the 2k+1 vectors that are added to the keys. None adds nothing.
+      values: Table of the 2k+1 vectors that are added to the values. None adds nothing.
     """
 
     keys: Float[Array, "#N _ H"] | None = None
@@ -91,11 +96,12 @@ class RelativePosition(Variant):
 
 
 def _has_more_rows_than_positions(table: Float[Array, "R W"], shape: tuple[int, ...]) -> bool:
-    """Return True if a table has more than T + S rows, one for each relative position of a call.
+    """Return True if a table has more than T + S rows, so that some rows are not used.
 
     Args:
-      table: Table of vectors.
-      shape: T and S. If one of them is symbolic, the result is False.
+      table: Table of 2k+1 vectors.
+      shape: Number of queries and number of keys, (T, S). If one of them is symbolic, the result is
+        False.
     """
     return all(isinstance(size, int) for size in shape) and table.shape[0] > sum(shape)
 
@@ -103,15 +109,15 @@ def _has_more_rows_than_positions(table: Float[Array, "R W"], shape: tuple[int, 
 def _rows_of_positions(
     table: Float[Array, "R W"], shape: tuple[int, ...], offset: Int[Array, ""]
 ) -> Float[Array, "_ W"]:
-    """Return the vectors of all relative positions of T queries and S keys, for `skew`.
+    """Return one vector for each relative position of T queries and S keys, in the order of `skew`.
 
     Args:
-      table: Vectors of 2k+1 relations.
-      shape: T and S.
+      table: Table of 2k+1 vectors.
+      shape: Number of queries and number of keys, (T, S).
       offset: Position of query 0 minus the position of key 0.
 
     Returns:
-      T + S vectors. Vector c belongs to the queries i and keys j with j - i = c - (T - 1).
+      T + S vectors. Vector c belongs to all pairs of query i and key j with j - i = c - (T - 1).
     """
     queries, keys = shape
     return table[_relations(descending_positions(queries, keys, offset), table)]
@@ -122,14 +128,15 @@ def add_by_relation(
     relation_scores: Float[Array, "T relations"],
     offset: Int[Array, ""],
 ) -> Float[Array, "T S"]:
-    """Return scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
+    """Return the (T, S) array scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
 
-    Each row of the second term has three parts: a constant where j - i - offset <= -k, a second
-    constant where j - i - offset >= k, and 2k-1 entries between these two parts.
+    The second term needs no gather of T S entries. In each row it is constant where
+    j - i - offset <= -k, and also where j - i - offset >= k. Only 2k-1 entries lie between.
 
     Args:
       scores: Scores of all pairs of query i and key j.
-      relation_scores: One score for each query and each of the 2k+1 relations.
+      relation_scores: One score for each query and each of the 2k+1 relations, the values of
+        clip(j - i - offset, -k, k) + k.
       offset: Position of query 0 minus the position of key 0.
     """
     k = relation_scores.shape[1] // 2
@@ -144,13 +151,13 @@ def add_by_relation(
 def sum_by_relation(
     weights: Float[Array, "T S"], k: int, offset: Int[Array, ""]
 ) -> Float[Array, "T relations"]:
-    """Sum the weights of each query over the keys of each relation.
+    """Return the (T, 2k+1) array W: W[i, r] sums weights[i, j] over the keys j of relation r.
 
-    The relation of query i and key j is clip(j - i - offset, -k, k) + k, from 0 to 2k.
+    The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k.
 
     Args:
       weights: Weights of all pairs of query i and key j.
-      k: Distance at which relations are clipped.
+      k: Distance beyond which all keys on the same side of the query have the same relation.
       offset: Position of query 0 minus the position of key 0.
     """
     if k == 0:
@@ -163,7 +170,7 @@ def sum_by_relation(
 
 
 def _relations(relative_positions: Int[Array, "*shape"], table: Array) -> Int[Array, "*shape"]:
-    """Return, for each relative position i - j, the index clip(j - i, -k, k) + k of a table row.
+    """Return the index of a row of the table, clip(j - i, -k, k) + k, for relative positions i - j.
 
     The table has 2k+1 rows.
     """
@@ -172,10 +179,10 @@ def _relations(relative_positions: Int[Array, "*shape"], table: Array) -> Int[Ar
 
 
 def _band_indices(shape: tuple[int, ...], k: int, offset: Int[Array, ""]) -> tuple[Array, Array]:
-    """Return the row and column indices of the entries with |j - i - offset| < k.
+    """Return the row indices i and column indices j of the entries with |j - i - offset| < k.
 
-    Each row has 2k-1 entries. An entry before the first key gets column S, which is out of bounds:
-    a negative index would count from the end.
+    Each row i has 2k-1 entries. A negative column is replaced by S, which is out of bounds: a
+    negative index would count from the end of the row.
     """
     queries, keys = shape
     row = jnp.arange(queries, dtype=jnp.int32)[:, None]

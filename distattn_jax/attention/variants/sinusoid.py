@@ -2,9 +2,9 @@
 
     sinusoid(t) = [sin(t f_0) .. sin(t f_w/2-1), cos(t f_0) .. cos(t f_w/2-1)],  f_c = 10000^(-2c/w)
 
-In float32 the product t f_c has an error of 2e-3 at t = 32768. Here the angle is an integer in
-units of 2⁻³² turns, so that integer overflow is reduction modulo one full turn. The error at
-t = 32768 is then 3e-5, and the arguments of sin and cos lie between -π and π.
+In float32, the angle t f_c would have an error of 2e-3 at t = 32768. Here the angle is an integer
+in units of 2⁻³² turns. Integer overflow then subtracts full turns, the error at t = 32768 is 3e-5,
+and the arguments of sin and cos lie between -π and π.
 """
 
 import math
@@ -18,7 +18,7 @@ BASE = 10_000.0
 
 
 def sinusoid(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[Array, "P width"]:
-    """Return sinusoidal position embeddings: width/2 sines, then width/2 cosines.
+    """Return the sinusoidal embedding of each position: width/2 sines, then width/2 cosines.
 
     Args:
       position: Integer positions, of any sign.
@@ -32,7 +32,7 @@ def sinusoid(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[
 
 
 def angles(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[Array, "P half"]:
-    """Return the angle of every position at width/2 frequencies, reduced to [-π, π).
+    """Return the angle position * frequency for width/2 frequencies, modulo 2π, in [-π, π).
 
     Args:
       position: Integer positions, of any sign.

@@ -1,7 +1,7 @@
-"""Conversion between arrays by relative position and arrays by key.
+"""Conversion between arrays with one column per relative position and arrays with one per key.
 
-T queries and S keys have T + S - 1 relative positions. An array by relative position has one column
-for each relative position, and one more column at the end.
+T queries and S keys have T + S - 1 different relative positions. An array by relative position has
+T + S columns: one for each relative position i - j, in descending order, and an unused last column.
 """
 
 import jax
@@ -10,7 +10,13 @@ from jaxtyping import Array, Float, Int, Num
 
 
 def descending_positions(queries: int, keys: int, offset: Int[Array, ""]) -> Int[Array, " P"]:
-    """Return the relative position i - j of each of the T + S columns, in descending order."""
+    """Return T + S relative positions i - j in descending order, one for each column of `skew`.
+
+    Args:
+      queries: Number of queries T.
+      keys: Number of keys S.
+      offset: Position of query 0 minus the position of key 0.
+    """
     return offset + queries - 1 - jnp.arange(queries + keys, dtype=jnp.int32)
 
 
@@ -20,7 +26,8 @@ def select_positions(
     """Select the rows of the relative positions that occur in a block of queries.
 
     Args:
-      rows: One row for each of the `descending_positions` of all queries.
+      rows: Array with one row for each relative position of all queries, in the order of
+        `descending_positions`.
       queries: Number of queries of the block.
       keys: Number of keys.
       start: Index of the first query of the block.
@@ -30,10 +37,10 @@ def select_positions(
 
 
 def skew(entries: Float[Array, "T _"]) -> Float[Array, "T S"]:
-    """Return the array with entry (i, j) = entries[i, T - 1 - i + j], by reshapes and slices.
+    """Return the (T, S) array with entry (i, j) = entries[i, T - 1 - i + j], without a gather.
 
     Args:
-      entries: Array of shape (T, T + S).
+      entries: Array of shape (T, T + S), with columns in the order of `descending_positions`.
     """
     rows, width = entries.shape
     flat = entries.reshape(-1)[rows - 1 : rows - 1 + rows * (width - 1)]

@@ -2,14 +2,14 @@
 
     score_ij = ((q_i + content_bias) · k_j + (q_i + position_bias) · W r_{i-j}) / √H
 
-r_t is the sinusoid of position t, of width D, and W is the `projection`. The paper calls the biases
-u and v. With segment memory, keys begin before the queries: `query_offset` is the length of the
-memory. Attention may be bidirectional: i - j then has all T + S - 1 values from offset - (S - 1) to
-offset + (T - 1).
+r_t is the sinusoidal embedding of t, of width D, and W is the `projection`. The paper calls the
+biases u and v. With segment memory, the first keys come before the first query: `query_offset` is
+the length of the memory. Without a causal mask, i - j has all T + S - 1 values from
+offset - (S - 1) to offset + (T - 1).
 
-The product (q_i + position_bias) · W r_t is computed for every query i and every t. `skew` then
-selects the entries with t = i - j. In a block of P consecutive queries, i - j has fewer values:
-each query needs P + S products instead of T + S.
+The product (q_i + position_bias) · W r_t is computed for every query i and every relative position
+t. `skew` then selects the entries with t = i - j. A block of P consecutive queries has only
+P + S - 1 relative positions, so that each query needs P + S products instead of T + S.
 """
 
 import jax.numpy as jnp
@@ -23,12 +23,13 @@ from distattn_jax.attention.variants.variant import Variant, product, variant
 
 @variant
 class TransformerXL(Variant):
-    """Transformer-XL attention, with projected sinusoids of the relative position.
+    """Transformer-XL attention, with projected sinusoidal embeddings of the relative position.
 
     Attributes:
-      projection: Projects a sinusoid of even width D to the width H of a head.
-      content_bias: Added to every query before its dot product with a key.
-      position_bias: Added to every query before its dot product with a projected sinusoid.
+      projection: Matrix that projects a sinusoid of even width D to the width H of a head.
+      content_bias: Vector that is added to every query before its dot product with a key.
+      position_bias: Vector that is added to every query before its dot product with a projected
+        sinusoid.
     """
 
     projection: Float[Array, "#N D H"]
@@ -78,6 +79,6 @@ class TransformerXL(Variant):
                 )
 
     def _project(self, position: Int[Array, " P"]) -> Float[Array, "P H"]:
-        """Return the projected sinusoids of integer positions."""
+        """Return the projected sinusoidal embedding of each position."""
         width, _ = self.projection.shape
         return sinusoid(position, width, self.projection.dtype) @ self.projection

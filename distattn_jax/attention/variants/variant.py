@@ -1,10 +1,11 @@
 """Base class of the attention variants.
 
-A variant is a small frozen dataclass and a pytree. The first axis of its arrays is the head axis,
-which has size N, or size 1 if all heads share the array. `jit`, `grad`, `vmap` and `shard_map`
-treat these arrays as ordinary leaves. The functions and Python numbers of a variant are static. The
-methods from `scores` to `block_weighted_values` compute one head of one example. In these methods,
-the arrays of the variant have no head axis and are float32 or wider.
+A variant is a small frozen dataclass and a pytree. Its arrays are the leaves of the pytree, and its
+functions and Python numbers are static. The first axis of every array is the head axis, which has
+size N, or size 1 if all heads share the array.
+
+The methods from `scores` to `block_weighted_values` compute one head of one example. When they are
+called, the arrays of the variant have no head axis and are float32 or wider.
 """
 
 import abc
@@ -23,25 +24,24 @@ AsDotProduct = Callable[[Any, Array, Array, Array], tuple[Array, Array]]
 
 
 class Variant(abc.ABC):
-    """Base class of attention variants: the equation of one head of one example.
+    """Base class of attention variants. Its methods compute one head of one example.
 
-    A new variant must define `scores`. `adjust_weights` and `weighted_values` change later steps of
-    the equation. These three methods work on whole (T, S) maps.
+    A new variant must define `scores`. It may also define `adjust_weights` and `weighted_values`,
+    which compute the two steps after the softmax. These three methods compute all queries at once.
 
-    `prepare`, `block_scores` and `block_weighted_values` may compute the same outputs with less
-    memory, for a block of consecutive queries. By default, they call the methods for whole maps.
-
-    A variant that can be written as dot-product attention defines `as_dot_product(query, key,
-    offset)`. This function returns a query and a key of any width such that scores = scale query ·
-    key, so that kernels for dot-product attention can compute the variant.
+    `prepare`, `block_scores` and `block_weighted_values` compute the same outputs for a block of
+    consecutive queries. By default they call the three methods above. A variant may define them to
+    save memory.
 
     `relative_positions[i, j]` is the position of query i minus the position of key j. `offset` is
     `relative_positions[0, 0]`. `scale` is the argument of `attention`, or `default_scale(H)`.
 
     Attributes:
-      as_dot_product: Writes the variant as dot-product attention. None if this is not possible.
-      appends_constants: True if the first H columns of the key that `as_dot_product` returns are
-        the given key, and all other columns are constants, which need no gradient.
+      as_dot_product: Method with the arguments (query, key, offset). It returns a new query and a
+        new key, of any width, such that scores = scale * query @ key.T. Kernels for dot-product
+        attention can then compute the variant. None if the variant cannot be written in this way.
+      appends_constants: True if `as_dot_product` returns the given key with constant columns
+        appended, which need no gradient.
       uses_positions: True if the scores depend on the positions of queries and keys.
     """
 
@@ -56,7 +56,7 @@ class Variant(abc.ABC):
             cls.as_dot_product = None
 
     def default_scale(self, width: int) -> float:
-        """Return the factor of the products of queries and keys for heads of width `width`."""
+        """Return the factor for the dot products of queries and keys of this width, 1/√width."""
         return 1 / math.sqrt(width)
 
     @abc.abstractmethod
@@ -67,12 +67,21 @@ class Variant(abc.ABC):
         relative_positions: Int[Array, "T S"],
         scale: float,
     ) -> Float[Array, "T S"]:
-        """Return the logits of the softmax for every query and key, in float32 or wider."""
+        """Return the logits of the softmax for every pair of query and key, in float32 or wider.
+
+        Args:
+          query: Queries.
+          key: Keys.
+          relative_positions: Position of query i minus the position of key j.
+          scale: Factor that multiplies the dot products of queries and keys.
+        """
 
     def adjust_weights(
         self, weights: Float[Array, "T S"], relative_positions: Int[Array, "T S"]
     ) -> Float[Array, "T S"]:
-        """Adjust the attention weights after the softmax. The caller then sets masked entries to 0.
+        """Return the attention weights, given the softmax of the scores.
+
+        By default, both are the same. The caller sets the weights of masked keys to 0 afterwards.
 
         Args:
           weights: Softmax of the scores.
@@ -86,17 +95,28 @@ class Variant(abc.ABC):
         value: Float[Array, "S E"],
         relative_positions: Int[Array, "T S"],
     ) -> Float[Array, "T E"]:
-        """Return the weighted sum of values for each query."""
+        """Return the weighted sum of values for each query.
+
+        Args:
+          weights: Attention weights after dropout.
+          value: Values.
+          relative_positions: Position of query i minus the position of key j.
+        """
         return weights @ value.astype(weights.dtype)
 
     def prepare(
         self, query: Float[Array, "T H"], key: Float[Array, "S H"], offset: Int[Array, ""]
     ) -> tuple[Float[Array, "T _"], Any]:
-        """Compute once the inputs that `block_scores` needs for every block of queries.
+        """Compute the inputs of `block_scores`, once for all blocks of queries.
+
+        Args:
+          query: Queries of all blocks.
+          key: Keys.
+          offset: Position of the first query minus the position of the first key.
 
         Returns:
-          Two outputs. The first is an array with one row per query: `block_scores` receives the
-          rows of its block. The second is a pytree that all blocks share.
+          Array with one row per query, and a pytree. `block_scores` receives the rows of its block
+          and the whole pytree.
         """
         return query, key
 
@@ -111,11 +131,11 @@ class Variant(abc.ABC):
         """Return the scores of a block of consecutive queries.
 
         Args:
-          query: Rows of the block from the first output of `prepare`.
+          query: Rows of the block in the first output of `prepare`.
           prepared: Second output of `prepare`.
           offset: Position of the first query of the block minus the position of the first key.
           start: Index of the first query of the block.
-          scale: Factor of the products of queries and keys.
+          scale: Factor that multiplies the dot products of queries and keys.
         """
         shape = (query.shape[0], prepared.shape[0])
         return self.scores(query, prepared, compute_relative_positions(shape, offset), scale)
@@ -126,8 +146,8 @@ class Variant(abc.ABC):
         """Return the weighted sum of values for each query of a block.
 
         Args:
-          weights: Weights of the block.
-          value: Values of the head.
+          weights: Attention weights of the block after dropout.
+          value: Values.
           offset: Position of the first query of the block minus the position of the first key.
         """
         return self.weighted_values(
@@ -180,7 +200,7 @@ def check_real(name: str, array: Any) -> None:
 def compute_relative_positions(
     shape: tuple[int, ...], offset: int | Int[Array, ""]
 ) -> Int[Array, "T S"]:
-    """Return the position of query i minus the position of key j for all pairs (i, j).
+    """Return the (T, S) array of the position of query i minus the position of key j.
 
     Args:
       shape: Number of queries and number of keys, (T, S).
@@ -191,7 +211,7 @@ def compute_relative_positions(
 
 
 def promote(dtype: Any) -> Any:
-    """Return the dtype of distances, scores and softmax: `dtype`, but at least float32."""
+    """Return float64 for float64, and float32 for narrower dtypes such as bfloat16."""
     return jnp.promote_types(dtype, jnp.float32)
 
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT encoders with any attention variant, and their checkpoint format."""
+"""BERT, RoBERTa and ALBERT encoders with any attention variant, loaded from checkpoints."""
 
 from distattn_jax.models.pretrained.checkpoint import (
     load,

@@ -42,11 +42,11 @@ TOKENIZER_FILES = (
 
 
 def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
-    """Return the folder of a checkpoint. A checkpoint on the Hugging Face hub is downloaded.
+    """Return the local folder of a checkpoint. Download it if it is on the Hugging Face hub.
 
     Args:
-      source: A folder, or a name on the Hugging Face hub, e.g. "google-bert/bert-base-uncased".
-      revision: Branch, tag or commit on the hub. None means the newest.
+      source: Folder, or name on the Hugging Face hub, e.g. "google-bert/bert-base-uncased".
+      revision: Branch, tag or commit on the hub. None means the newest commit.
     """
     if Path(source).is_dir():
         return Path(source)
@@ -78,10 +78,10 @@ def resolve_folder(source: Folder, *, revision: str | None = None) -> Path:
 
 
 def read_config(folder: Folder) -> PretrainedConfig:
-    """Return the configuration of a checkpoint.
+    """Read the configuration of a checkpoint from config.json.
 
-    Most values are in config.json. The names of the stored tensors show if there is a pooler, and
-    which model family is meant if an old config.json does not say so.
+    The file does not say if there is a pooler, and an old file does not contain the family ("bert",
+    "roberta" or "albert"). These two are found from the names of the stored tensors.
     """
     path = Path(folder) / "config.json"
     if not path.is_file():
@@ -96,7 +96,7 @@ def read_config(folder: Folder) -> PretrainedConfig:
 
 
 def weight_files(folder: Folder) -> list[Path]:
-    """Return the safetensors files that contain the tensors of a checkpoint."""
+    """Return the paths of the safetensors files of a checkpoint, which may be one or several."""
     folder = Path(folder)
     if (folder / WEIGHTS_FILE).is_file():
         return [folder / WEIGHTS_FILE]
@@ -117,20 +117,24 @@ def weight_files(folder: Folder) -> list[Path]:
 
 
 def stored_dtypes(folder: Folder) -> list[str]:
-    """Return the distinct dtypes of the tensors of a checkpoint, as safetensors names ("BF16")."""
+    """Return the names of all dtypes that occur in a checkpoint, such as ["BF16", "F32"]."""
     with _open_weights(folder) as stored:
         return sorted({file.get_slice(name).get_dtype() for name, file in stored})
 
 
 def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterPath, np.ndarray]:
-    """Return the parameters of an encoder, as a dict from path to value in float32.
+    """Read the parameters of an encoder from a checkpoint, in float32.
 
-    The paths are those of the module `PretrainedEncoder(config)`. Tensors of task-specific output
-    layers are ignored. The pooler is ignored if `config.pooler` is False.
+    Tensors of task-specific output layers are ignored. The pooler is ignored if `config.pooler` is
+    False.
 
     Args:
       folder: Folder of the checkpoint.
       config: Configuration of the encoder.
+
+    Returns:
+      Dict from the path of a parameter in `PretrainedEncoder(config)` to its value. A path is a
+      tuple of attribute names and list indices, such as ("layers", 0, "attention_norm", "scale").
     """
     tensors = tensor_names.tensors_by_path(config)
     expected = {tensor.name: tensor for tensor in tensors.values()}
@@ -167,11 +171,11 @@ def read_parameters(folder: Folder, config: PretrainedConfig) -> dict[ParameterP
 def load(
     source: Folder, *, revision: str | None = None, rngs: nnx.Rngs | None = None, **arguments: Any
 ) -> PretrainedEncoder:
-    """Load a pre-trained encoder.
+    """Load a pre-trained encoder from a checkpoint.
 
     Args:
-      source: A folder, or a name on the Hugging Face hub.
-      revision: Branch, tag or commit on the hub. None means the newest.
+      source: Folder, or name on the Hugging Face hub, e.g. "google-bert/bert-base-uncased".
+      revision: Branch, tag or commit on the hub. None means the newest commit.
       rngs: Random number generators. The stream `params` draws the parameters of the attention
         variant, which the checkpoint does not contain. None means seed 0.
       **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
@@ -188,7 +192,9 @@ def load(
 def save(
     encoder: PretrainedEncoder, folder: Folder, *, tokenizer_from: Folder | None = None
 ) -> None:
-    """Write config.json and model.safetensors, which `AutoModel` of transformers can load.
+    """Write a checkpoint that `AutoModel` of transformers can load.
+
+    The files are config.json and model.safetensors.
 
     Args:
       encoder: Encoder with dot-product attention, the only variant that transformers supports.
@@ -221,7 +227,7 @@ def save(
 
 
 def _tokenizer_files(folder: Path) -> list[Path]:
-    """Return the tokenizer files in a folder. Raise a ValueError if none is found."""
+    """Return the paths of the tokenizer files in a folder. Raise a ValueError if there are none."""
     files = [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
     if not files:
         raise ValueError(f"tokenizer_from must contain one of {TOKENIZER_FILES}; got {folder}.")
@@ -229,7 +235,7 @@ def _tokenizer_files(folder: Path) -> list[Path]:
 
 
 def _get_parameter(module: Any, path: ParameterPath) -> Any:
-    """Return the parameter at a path of attribute names and list indices."""
+    """Return the parameter of a module at a path, such as ("layers", 0, "attention", ...)."""
     for name in path:
         module = module[name] if isinstance(name, int) else getattr(module, name)
     return module
@@ -239,7 +245,8 @@ def _get_parameter(module: Any, path: ParameterPath) -> Any:
 def _open_weights(folder: Folder) -> Iterator[list[tuple[str, Any]]]:
     """Open the safetensors files of a checkpoint, and close them when the context ends.
 
-    The value of the context is a list of (name of a tensor, file that contains it).
+    Yields:
+      List of pairs (name of a tensor, open file that contains it).
     """
     with contextlib.ExitStack() as stack:
         stored: list[tuple[str, Any]] = []
@@ -253,7 +260,7 @@ def _open_weights(folder: Folder) -> Iterator[list[tuple[str, Any]]]:
 
 
 def _read_json_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that contains an object."""
+    """Read a JSON file. Raise a ValueError unless it contains a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -264,7 +271,7 @@ def _read_json_object(path: Path) -> dict[str, Any]:
 
 
 def _join_problems(problems: list[str]) -> str:
-    """Return the first problems in one text, and the number of the others."""
+    """Join the first 10 problems to one text, followed by the number of all others."""
     shown = "; ".join(sorted(problems)[:MAX_PROBLEMS])
     more = len(problems) - MAX_PROBLEMS
     return f"{shown}; and {more} more" if more > 0 else shown
@@ -273,7 +280,9 @@ def _join_problems(problems: list[str]) -> str:
 def _conversion_advice(source: str, folder: str) -> str:
     """Return the part of an error message that explains how to convert a pickle checkpoint.
 
-    `source` is the folder of the pickle checkpoint, or its name on the Hugging Face hub.
+    Args:
+      source: Folder of the pickle checkpoint, or its name on the Hugging Face hub.
+      folder: Folder for the converted checkpoint.
     """
     return (
         "a pickle (.bin) may run any code and is not read. Convert it where transformers is "

@@ -1,4 +1,4 @@
-"""Configuration of a pre-trained encoder, converted from and to the config.json of Hugging Face."""
+"""Configuration of a pre-trained encoder, read from and written to a Hugging Face config.json."""
 
 import dataclasses
 import functools
@@ -41,19 +41,21 @@ class PretrainedConfig:
       layers: Number of layers L.
       heads: Number of attention heads N.
       hidden_features: Width inside the feed-forward networks.
-      positions: Number of rows of the table of position embeddings.
-      types: Number of token types.
+      positions: Number of position embeddings.
+      types: Number of token types, such as 2 in BERT: first and second text of a pair.
       embedding_features: Width of the embeddings. Must be D, except for ALBERT.
-      groups: Number of layers with their own parameters. Each such layer is applied L / groups
-        times in a row. Must be L, except for ALBERT.
+      groups: Number of groups of consecutive layers. The L / groups layers of a group share their
+        parameters. Must be L, except for ALBERT.
       activation: Activation of the feed-forward networks, a key of `ACTIVATIONS`.
-      dropout_rate: Dropout rate of the embeddings and before each residual sum.
+      dropout_rate: Dropout rate of the embeddings, and of the outputs of attention and feed-forward
+        network in each layer.
       attention_dropout_rate: Dropout rate of the attention weights.
-      classifier_dropout_rate: Dropout rate before the last layer of a classifier.
+      classifier_dropout_rate: Dropout rate of the inputs of the last layer of a classifier.
       epsilon: Constant that the layer norms add to the variance.
-      padding: Token id of padding. The first position of RoBERTa is `padding + 1`.
-      pooler: True if the encoder has a pooler: a dense layer applied to the output at the first
-        token.
+      padding: Token id of padding. In RoBERTa, the first token of a text has the position
+        `padding + 1`.
+      pooler: True if the encoder has a pooler: a dense layer with tanh, applied to the output at
+        the first token.
     """
 
     family: str
@@ -107,7 +109,7 @@ class PretrainedConfig:
 
     @property
     def first_position(self) -> int:
-        """Index of the position embedding that the first token of a text uses."""
+        """Index of the position embedding of the first token of a text."""
         return self.padding + 1 if self.family == "roberta" else 0
 
     @property
@@ -165,12 +167,16 @@ def parse_config(
     family: str | None = None,
     pooler: bool = True,
 ) -> PretrainedConfig:
-    """Return the configuration that a config.json describes. A value of null means the default.
+    """Convert the content of a config.json to a `PretrainedConfig`.
+
+    A key that is missing or null has the default value of transformers. Raise a ValueError if a
+    required key is missing or if a value is not supported.
 
     Args:
       content: Content of the file.
       path: Path of the file, for error messages.
-      family: Family of the model if the file has no model_type, as in old files.
+      family: "bert", "roberta" or "albert". It is used if the file has no model_type, as in old
+        files.
       pooler: True if the checkpoint contains a pooler, which config.json does not specify.
     """
     content = {key: value for key, value in content.items() if value is not None}
@@ -207,7 +213,7 @@ def parse_config(
 
 
 def format_config(config: PretrainedConfig) -> str:
-    """Return the text of the config.json of a configuration."""
+    """Convert a configuration to the text of a config.json."""
     content: dict[str, Any] = {
         "architectures": [f"{config.family.capitalize()}Model"],
         "model_type": config.family,
@@ -221,10 +227,14 @@ def format_config(config: PretrainedConfig) -> str:
 
 
 def _check_type(name: str, value: Any, expected: Any) -> Any:
-    """Return a value of a config.json after checking its type.
+    """Return a value of a config.json. Raise a ValueError unless it has the expected type.
 
-    Raise a ValueError if the value is not of the expected type. If a float is expected, an integer
-    is converted to float.
+    If a float is expected, an integer is converted to float.
+
+    Args:
+      name: Path of the file and key of the value, for the error message.
+      value: Value to check.
+      expected: Expected type.
     """
     if expected is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(min(value, MAX_INTEGER))
@@ -240,6 +250,6 @@ def _check(condition: bool, message: str) -> None:
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise a ValueError if a value is none of the choices."""
+    """Raise a ValueError unless the value is one of the choices. `name` is for the message."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}.")

@@ -4,7 +4,8 @@ x₀ = norm(token + position + type)                  ALBERT: a dense layer wide
 y = norm(x + attention(x)),   x = norm(y + W₂ act(y W₁ + b₁) + b₂)          in each layer
 pooled = tanh(x_CLS W + b)
 
-The first position of RoBERTa is its padding id plus 1. ALBERT applies the same layer several times.
+x_CLS is the output of the last layer at the first token. In RoBERTa, the first token has the
+position padding id + 1. In ALBERT, several consecutive layers share their parameters.
 """
 
 import functools
@@ -27,9 +28,9 @@ _dense = functools.partial(nnx.Linear, kernel_init=normal_init)
 
 
 class Embeddings(nnx.Module):
-    """Normalized sum of token, position and type embeddings, computed in float32.
+    """Sum of token, position and type embeddings, with a layer norm, computed in float32.
 
-    For ALBERT, a dense layer widens the embeddings to the width D of the encoder.
+    In ALBERT, a dense layer then projects the embeddings to the width D of the encoder.
 
     Args:
       config: Configuration of the encoder.
@@ -60,11 +61,11 @@ class Embeddings(nnx.Module):
         dropout_rate: Rate = 0.0,
         rngs: Rngs | None = None,
     ) -> Float[Array, "B T D"]:
-        """Return the embeddings.
+        """Return the embedding of each token.
 
         Args:
           tokens: Token ids.
-          types: Token types. None means type 0 for all tokens.
+          types: Token type of each token. None means type 0 for all tokens.
           dropout_rate: Dropout rate of the embeddings. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
@@ -87,17 +88,19 @@ class Embeddings(nnx.Module):
 
 
 class PretrainedEncoder(nnx.Module):
-    """BERT, RoBERTa or ALBERT encoder with random parameters.
+    """BERT, RoBERTa or ALBERT encoder.
 
-    `models.pretrained.load` returns an encoder with pre-trained parameters.
+    The constructor draws random parameters. `models.pretrained.load` returns an encoder with
+    pre-trained parameters.
 
     Args:
       config: Configuration of the encoder.
-      variant: Called as `variant(rngs=rngs)` once for each layer that has its own parameters, to
-        make the module that builds the attention variant. None means dot-product attention.
-      implementation: Implementation of the attention. None selects the fastest.
+      variant: Function that makes the attention module of one layer, e.g.
+        `functools.partial(DistanceAware, num_heads)`. It is called as `variant(rngs=rngs)`, once
+        for each layer with its own parameters. None means dot-product attention.
+      implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
-      remat: Recompute each layer in the backward pass instead of storing its residuals.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
@@ -148,18 +151,20 @@ class PretrainedEncoder(nnx.Module):
         weights: bool = False,
         states: bool = False,
     ) -> EncoderOutput:
-        """Encode texts.
+        """Encode texts. Return one vector for each token, and the pooled vector of each text.
 
         Args:
           tokens: Token ids.
           lengths: Number of valid tokens of each text. The rest is padding.
-          types: Token types, below `config.types`. None means type 0 for all tokens.
+          types: Token type of each token, from 0 to `config.types` - 1. None means type 0 for all.
           dropout_rate: Replaces `dropout_rate` and `attention_dropout_rate` of the configuration.
             May be traced. None keeps the configured rates.
           rngs: Random number generators of dropout. None disables dropout.
-          received: Also return the attention that each key receives, shape (B, L, N, S).
-          weights: Also return the attention weights, shape (B, L, N, T, S).
-          states: Also return the embeddings and the outputs of all layers, shape (B, L + 1, T, D).
+          received: If True, also return the attention weights of each key, summed over the queries,
+            shape (B, L, N, S).
+          weights: If True, also return the attention weights, shape (B, L, N, T, S).
+          states: If True, also return the embeddings and the outputs of all layers, shape
+            (B, L + 1, T, D).
         """
         rate = self.config.dropout_rate if dropout_rate is None else dropout_rate
 
@@ -192,12 +197,12 @@ class PretrainedEncoder(nnx.Module):
 
 
 def _layer_norm(config: PretrainedConfig) -> Callable[..., nnx.LayerNorm]:
-    """Return a constructor of layer norms with the epsilon of the configuration."""
+    """Return a function that makes layer norms with the epsilon of the configuration."""
     return functools.partial(nnx.LayerNorm, epsilon=config.epsilon, use_fast_variance=False)
 
 
 def _look_up(table: Float[Array, "R E"], indices: Int[Array, "B T"]) -> Float[Array, "B T E"]:
-    """Return `table[indices]`, sharded like the indices, with NaN for indices outside the table."""
+    """Return `table[indices]`, sharded like `indices`. Rows that do not exist are NaN."""
     sharding = jax.typeof(indices).sharding
     return table.at[indices].get(
         mode="fill", out_sharding=sharding.update(spec=PartitionSpec(*sharding.spec, None))

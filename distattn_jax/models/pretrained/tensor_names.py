@@ -1,4 +1,4 @@
-"""Names and shapes of the tensors of an encoder in checkpoints of the library transformers."""
+"""Names and shapes of the tensors of an encoder in checkpoints of the transformers library."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -38,15 +38,14 @@ _NORMS = {
 
 
 class StoredTensor(NamedTuple):
-    """Tensor of a checkpoint, and the parameter that it corresponds to.
+    """Tensor of a checkpoint that stores one parameter of the encoder, in another shape.
 
     Attributes:
-      name: Name in the checkpoint, without the prefix of the family.
-      shape: Shape in the checkpoint, (outputs, inputs) for a matrix.
-      parameter_shape: Shape of the parameter, (inputs, outputs) for a matrix. In the parameter, the
-        attention heads have their own axis.
-      is_matrix: True if the tensor is the matrix of a dense layer. Such a matrix is stored
-        transposed.
+      name: Name of the tensor, without the prefix of the family, such as "bert.".
+      shape: Shape of the tensor. It is (outputs, inputs) for the kernel of a dense layer.
+      parameter_shape: Shape of the parameter. It is (*inputs, *outputs) for the kernel of a dense
+        layer, where the attention heads have their own axis.
+      is_matrix: True if the tensor is the kernel of a dense layer, which is stored transposed.
     """
 
     name: str
@@ -55,12 +54,12 @@ class StoredTensor(NamedTuple):
     is_matrix: bool = False
 
     def to_parameter(self, tensor: np.ndarray) -> np.ndarray:
-        """Convert a tensor of the checkpoint to the parameter, in float32."""
+        """Convert the tensor of the checkpoint to the parameter of the encoder, in float32."""
         tensor = tensor.T if self.is_matrix else tensor
         return np.ascontiguousarray(tensor, np.float32).reshape(self.parameter_shape)
 
     def from_parameter(self, parameter: np.ndarray) -> np.ndarray:
-        """Convert the parameter to a tensor of the checkpoint."""
+        """Convert the parameter of the encoder to the tensor of the checkpoint."""
         if self.is_matrix:
             parameter = parameter.reshape(self.shape[::-1]).T
         return np.ascontiguousarray(parameter).reshape(self.shape)
@@ -68,6 +67,9 @@ class StoredTensor(NamedTuple):
 
 def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTensor]:
     """Return a dict from the path of each encoder parameter to the tensor that stores it.
+
+    A path is a tuple of attribute names and list indices, such as ("layers", 0, "attention_norm",
+    "scale").
 
     Args:
       config: Configuration of the encoder.
@@ -82,7 +84,11 @@ def tensors_by_path(config: PretrainedConfig) -> dict[ParameterPath, StoredTenso
 
 
 def normalize_name(name: str, family: str) -> str:
-    """Remove the family prefix of a tensor name, and replace old names of layer norm parameters."""
+    """Convert the name of a stored tensor to the form of `StoredTensor.name`.
+
+    Remove the prefix of the family, such as "bert.", and replace the old names "gamma" and "beta"
+    of the parameters of layer norms.
+    """
     name = name.removeprefix(f"{family}.")
     for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
         if name.endswith(old):
@@ -91,7 +97,7 @@ def normalize_name(name: str, family: str) -> str:
 
 
 def is_ignored(name: str, config: PretrainedConfig) -> bool:
-    """Return True for a tensor that a checkpoint may contain but the encoder does not use.
+    """Return True for a tensor that a checkpoint may contain, but that the encoder does not use.
 
     Args:
       name: Name of the tensor, as returned by `normalize_name`.
@@ -143,8 +149,11 @@ def _dense_tensors(
 ) -> dict[ParameterPath, StoredTensor]:
     """Return a dict from parameter path to stored tensor for kernel and bias of a dense layer.
 
-    The path is that in the encoder, and the name is that in the checkpoint. `inputs` and
-    `outputs` are the shapes of the axes of the kernel.
+    Args:
+      path: Path of the dense layer in the encoder.
+      name: Name of the dense layer in the checkpoint.
+      inputs: Sizes of the input axes of the kernel, such as (D,).
+      outputs: Sizes of the output axes of the kernel, such as (N, H).
     """
     shape = (int(np.prod(outputs)), int(np.prod(inputs)))
     return {
@@ -154,7 +163,13 @@ def _dense_tensors(
 
 
 def _norm_tensors(path: ParameterPath, name: str, width: int) -> dict[ParameterPath, StoredTensor]:
-    """Return a dict from parameter path to stored tensor for scale and bias of a layer norm."""
+    """Return a dict from parameter path to stored tensor for scale and bias of a layer norm.
+
+    Args:
+      path: Path of the layer norm in the encoder.
+      name: Name of the layer norm in the checkpoint.
+      width: Size of scale and bias.
+    """
     return {
         (*path, "scale"): StoredTensor(f"{name}.weight", (width,), (width,)),
         (*path, "bias"): StoredTensor(f"{name}.bias", (width,), (width,)),

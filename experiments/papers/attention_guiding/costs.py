@@ -23,9 +23,9 @@ OPTIONS = {
 
 
 def models(results: Results, *patterns: str) -> str:
-    """Return a table of the pre-trained models and options of experiments.
+    """Return a Markdown table: the pre-trained model and the main options of each experiment.
 
-    The experiments are those whose names match one of the patterns.
+    The experiments are those whose names match one of the patterns, such as "multinli*".
     """
     names = [n for n in tables.find_names(results.contents, patterns) if results.runs(n)]
     about = {name: results.part(name, "data", "pretrained") for name in names}
@@ -53,7 +53,10 @@ def _join_option(runs: Mapping[str, Any], name: str) -> str:
 
 
 def epochs(results: Results) -> str:
-    """Return our rows of Table 4: seconds per epoch without and with AG, one row per model."""
+    """Return our rows of Table 4: seconds per epoch without and with attention guiding (AG).
+
+    There is one row for each pre-trained model and one cell for each data set.
+    """
     found = dict.fromkeys(model_names(results, name) for name in DATA if results.runs(name))
     rows = [
         [model, "ours", *(_format_epochs(results, name, model) for name in DATA)]
@@ -63,9 +66,9 @@ def epochs(results: Results) -> str:
 
 
 def _format_epochs(results: Results, data: str, model: str) -> str:
-    """Format our seconds per epoch without and with AG, such as "3.1 → 3.2".
+    """Format our seconds per epoch without and with attention guiding, such as "3.1 → 3.2".
 
-    Return "-" if the pre-trained model of the results is not `model`.
+    Return "-" if the runs on this data set used another pre-trained model than `model`.
     """
     runs = results.runs(data)
     if runs and model_names(results, data) != model:
@@ -86,7 +89,7 @@ def _format_epochs(results: Results, data: str, model: str) -> str:
 
 
 def memory(results: Results) -> str:
-    """Return device memory per model, with one row per guide."""
+    """Return a Markdown table of the device memory that one model needs, with one row per guide."""
     columns = [Column("uses", {guide: _used_attention(guide) for guide in GUIDES})]
     for data in (data for data in DATA if "none" in results.runs(data)):
         used = results.scores(data, "bytes_per_model", "step")
@@ -100,10 +103,11 @@ def memory(results: Results) -> str:
 
 
 def costs(results: Results) -> str:
-    """Return the ratios of time and memory with and without a guide.
+    """Return a Markdown table of the cost of guides: time and memory as ratios to no guide.
 
     The first row is for guides that use received attention (the attention that each key receives,
-    summed over queries). The second row is for guides that use whole attention maps.
+    summed over queries). The second row is for guides that use whole attention maps. A cell has the
+    lowest and the highest ratio of these guides.
     """
     kinds = {
         kind: [guide for guide in GUIDES if _used_attention(guide) == kind]
@@ -125,13 +129,19 @@ def costs(results: Results) -> str:
 
 
 def _used_attention(guide: str) -> str:
-    """Return the kind of attention that a guide uses, or "-" if the guide uses no attention."""
+    """Return "received attention" or "attention maps", whichever the losses of a guide use.
+
+    Return "-" if the guide has no loss.
+    """
     if GUIDES[guide].maps:
         return "attention maps"
     return "received attention" if GUIDES[guide].received else EMPTY
 
 
 def _ratios(results: Results, experiment: str, metric: str) -> dict[str, float]:
-    """Return a measurement of a training step with each guide, divided by that with no guide."""
+    """Return, for each guide, the time or memory of a training step divided by that of no guide.
+
+    `metric` is the name of the time or memory in the stored results, such as "bytes_per_model".
+    """
     frame = results.scores(experiment, metric, "step")
     return (frame.iloc[0] / frame["none"].iloc[0]).to_dict() if "none" in frame else {}

@@ -30,7 +30,10 @@ MARKERS = "osD^vP*X"  # Layers differ in marker too, for readers who cannot tell
 
 
 def list_pictures(results: Results) -> Pictures:
-    """Return every figure for which results are stored."""
+    """Return a dict from file name to a function that draws the figure.
+
+    Figures without stored results are left out.
+    """
     found: Pictures = {}
     gains = {data: of_data for data in DATA if (of_data := _guide_gains(results, data))}
     if gains:
@@ -50,7 +53,11 @@ def _scale(metric: str) -> int:
 
 
 def _values(frames: Mapping[int, pd.DataFrame], guide: str, metric: str) -> dict[int, np.ndarray]:
-    """Return the metric of every seed of a guide, for each frame that has it."""
+    """Return the values of one guide: a dict from the key of each frame to an array over seeds.
+
+    `frames` is a dict from a layer number or a share of the training set to a DataFrame of the
+    metric, with one column per guide. Frames without this guide are left out.
+    """
     found = {
         k: _scale(metric) * frame[guide].dropna() for k, frame in frames.items() if guide in frame
     }
@@ -58,21 +65,25 @@ def _values(frames: Mapping[int, pd.DataFrame], guide: str, metric: str) -> dict
 
 
 def _subtract_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the metric with each guide minus no guide, for the seeds that both have."""
+    """Subtract the column "none" (no guide) from the column of each guide, seed by seed."""
     if "none" not in frame:
         return frame[[]]
     return frame.drop(columns="none").sub(frame["none"], axis=0)
 
 
 def _guide_gains(results: Results, data: str) -> dict[str, np.ndarray]:
-    """Return, for each guide, the gains in the main test metric over the run without a guide."""
+    """Return a dict from guide to its gain in the main test metric over no guide, for each seed."""
     gains = _scale(results.test_metric(data)) * _subtract_none(results.main_scores(data))
     found = {guide: gains[guide].dropna().to_numpy() for guide in gains}
     return {guide: values for guide, values in found.items() if values.size}
 
 
 def _draw_gains(results: Results, found: Mapping[str, Mapping[str, np.ndarray]]) -> Figure:
-    """Draw a bar for the gain of every guide, and the published gains for BERT."""
+    """Draw one panel per data set: the gain of every guide as a bar, and the published gains.
+
+    `found` is a dict from data set to the gains that `_guide_gains` returns. The published gains
+    are those of BERT.
+    """
     gains: dict[str, Mapping[str, np.ndarray]] = {}
     published: dict[str, dict[str, tuple[float, None]]] = {}
     numbers = read_published("attention_guiding")["2"]
@@ -134,7 +145,10 @@ def _draw_shares(results: Results) -> Figure:
 
 
 def _draw_maps(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 4: for each guide, the attention map averaged over heads."""
+    """Draw Figure 4: for each guide, the attention map averaged over heads.
+
+    `guided` is the dict `found` of `collect_guided_heads`.
+    """
     maps = {method_title(guide): np.asarray(weights) for guide, weights in guided["maps"].items()}
     every = np.concatenate([weights.reshape(-1) for weights in maps.values()])
     max_weight = float(np.quantile(every, 1 - BEYOND_SCALE))
@@ -142,7 +156,10 @@ def _draw_maps(guided: Mapping[str, Any]) -> Figure:
 
 
 def _draw_components(guided: Mapping[str, Any]) -> Figure:
-    """Draw Figure 5: for each guide, one point per head at its first two principal components."""
+    """Draw Figure 5: for each guide, one point per head at its first two principal components.
+
+    `guided` is the dict `found` of `collect_guided_heads`.
+    """
     points = {method_title(guide): np.asarray(heads) for guide, heads in guided["points"].items()}
     return head_components(points, explained=guided["explained"])
 
@@ -158,8 +175,8 @@ def head_components(
     All panels share the same axes, so that distances between heads can be compared.
 
     Args:
-      points: Coordinates of the heads of one model by panel title, shape (L, N, 2). The principal
-        components are the same for all models. A title may have several lines.
+      points: Dict from panel title to the coordinates of the heads of one model, shape (L, N, 2).
+        The principal components are the same for all models. A title may have several lines.
       explained: Share of the variance that each of the two components explains, for the axis
         labels. None omits the shares.
       columns: Maximum number of panels in a row.

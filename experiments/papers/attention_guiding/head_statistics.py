@@ -25,7 +25,7 @@ SPACE_MARK = "\u0120"  # RoBERTa's tokenizer writes a space before a word as thi
 
 
 class Batch(NamedTuple):
-    """Pairs of texts as model inputs: tokens (B, T), lengths (B,), token types (B, T)."""
+    """Pairs of texts as model inputs: token ids (B, T), lengths (B,) and token types (B, T)."""
 
     tokens: Any
     lengths: Any
@@ -50,7 +50,7 @@ def collect_guided_heads(runs: Mapping[str, Run], pair: tuple[str, str]) -> dict
     """Collect attention maps, principal components and head statistics of guided models.
 
     Args:
-      runs: Finished runs by guide.
+      runs: Dict from guide to its finished run.
       pair: Two texts that form one model input. The attention maps are of this input.
 
     Returns:
@@ -90,7 +90,7 @@ def principal_components(
     compared.
 
     Args:
-      maps: Attention weights by model, shape (L, N, T, T).
+      maps: Dict from model to its attention weights, shape (L, N, T, T).
 
     Returns:
       (points, explained). `points[model]` has the coordinates of the heads, shape (L, N, 2).
@@ -157,14 +157,15 @@ def _attend(task: Any, params: Any, batch: Batch) -> Any:
 
 
 def _member_params(trained: TrainedModels, member: int) -> Any:
-    """Return the parameters of the model with index `member` among those trained side by side."""
+    """Return the parameters of one model of a run. `member` is the index of the model."""
     return jax.tree.map(lambda leaf: leaf[member], trained.params)
 
 
 def _measure_models(trained: TrainedModels, run: Run, special: np.ndarray) -> dict[str, Any]:
     """Compute the head statistics of each seed on validation pairs of at most MAX_TOKENS tokens.
 
-    If the run trained a hyperparameter grid, only the models of its best point are used.
+    If the run trained a hyperparameter grid, only the models with the best hyperparameters are
+    used.
 
     Args:
       trained: Models of the run.

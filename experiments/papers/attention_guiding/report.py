@@ -47,9 +47,10 @@ STATISTIC_TITLES = ("spread of maps", "similarity of heads", "attention on speci
 
 
 def sweep_outcomes(results: Results) -> str:
-    """Return table rows that compare each guide with no guide, for both sweeps.
+    """Return table rows that compare guides with no guide, for Figures 3 and 6.
 
-    The sweeps vary the guided layer (Figure 3) and the share of the training set (Figure 6).
+    Figure 3 varies the guided layer, and Figure 6 varies the share of the training set. A row says
+    how many comparisons are better, worse and not distinguishable.
     """
     compared: dict[str, Outcomes] = {}
     metric = selections.find_criterion(results)
@@ -67,13 +68,16 @@ def sweep_outcomes(results: Results) -> str:
 
 
 def compare_guides(results: Results, data: str) -> Outcomes:
-    """Compare every guide with no guide on the test set."""
+    """Compare every guide with no guide on the test set, with one paired t-test per guide."""
     frame, metric = results.main_scores(data, GUIDES), results.test_metric(data)
     return tables.minus(frame, metric, "none", frame)
 
 
 def repeated(results: Results, data: str) -> str:
-    """Return the tests of guides against no guide, averaged over repeated runs of each seed."""
+    """Return a sentence with a t-test of each guide against no guide, over repeated runs.
+
+    The value of a seed is its mean over all repetitions of the run.
+    """
     frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return NOT_RUN
@@ -85,15 +89,14 @@ def repeated(results: Results, data: str) -> str:
 
 
 def repetitions(results: Results, data: str, name: str) -> str:
-    """Return one number about repeated runs.
-
-    "count" is the number of runs. "lowest" and "highest" are the extreme means without a guide.
-    "range" is the largest difference between two runs with the same guide and seed.
+    """Return one number about an experiment that was run several times.
 
     Args:
-      results: Results.
-      data: Name of the data set.
-      name: "count", "lowest", "highest" or "range".
+      results: Stored results of all experiments.
+      data: Name of the data set, which is also the name of the experiment.
+      name: "count" returns how often the experiment was run. "lowest" and "highest" return the
+        lowest and the highest mean over seeds without a guide. "range" returns the largest
+        difference between two runs with the same guide and seed.
     """
     frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
@@ -108,13 +111,16 @@ def repetitions(results: Results, data: str, name: str) -> str:
 
 
 def _average(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the mean over repeated runs. A seed that a run lacks is missing in the mean."""
+    """Return the mean over repeated runs, with one row per seed and one column per guide.
+
+    A seed that one of the runs lacks has no mean.
+    """
     first, *others = frames.values()
     return sum(others, first) / len(frames)
 
 
 def _ranges(frames: Mapping[str, pd.DataFrame]) -> pd.Series:
-    """Return, for each guide, the largest difference between two runs with the same seed."""
+    """Return, for each guide, the largest difference between two repetitions with the same seed."""
     table = pd.concat(frames).groupby("seed")
     complete = table.count() == len(frames)
     return (table.max() - table.min())[complete].max()[next(iter(frames.values())).columns]
@@ -124,7 +130,7 @@ def _ranges(frames: Mapping[str, pd.DataFrame]) -> pd.Series:
 
 
 def model_rows(results: Results, data: str) -> str:
-    """Return Table 1 for one data set: published rows, then our rows."""
+    """Return Table 1 for one data set, in Markdown: published rows, then our rows."""
     metrics, rows = MEASURED[data], []
     for model, numbers in read_published("attention_guiding")["1"].items():
         if data in METRICS:
@@ -139,7 +145,11 @@ def model_rows(results: Results, data: str) -> str:
 
 
 def guide_rows(results: Results, data: str, table: str) -> str:
-    """Return Table 2 or 3 for one data set: each metric of every guide, ours and as published."""
+    """Return Table 2 or 3 for one data set, in Markdown, with one row per guide.
+
+    For each metric, there is a column of our results and a column of the published numbers.
+    `table` is "2" or "3".
+    """
     runs = results.runs(data)
     before = [Column("seeds", tables.count_seeds(results, data))]
     if table == "2":
@@ -155,7 +165,11 @@ def guide_rows(results: Results, data: str, table: str) -> str:
 
 
 def guide_tests(results: Results, data: str, table: str) -> str:
-    """Return a table with two t-tests for each guide: guide minus no guide, AG minus guide."""
+    """Return a Markdown table with two paired t-tests for each guide of Table 2 or 3.
+
+    The first test is of the guide minus no guide. The second test is of AG (attention guiding)
+    minus the guide. `table` is "2" or "3".
+    """
     metric = results.test_metric(data)
     frame = results.scores(data, metric)
     guides = [guide for guide in GUIDE_ROWS[table] if guide in frame]
@@ -179,7 +193,7 @@ def guide_tests(results: Results, data: str, table: str) -> str:
 
 
 def best_guides(results: Results, data: str) -> str:
-    """Return a t-test of the best two guides of Table 2."""
+    """Return a Markdown table with a paired t-test of the best two guides of Table 2."""
     return tables.best_two(results, data, GUIDE_ROWS["2"])
 
 
@@ -193,8 +207,8 @@ def format_guide_weights(result: Result) -> str:
 def count_settings(results: Results, data: str) -> dict[str, int]:
     """Return, for each guide, the number of hyperparameter settings that were tried.
 
-    If a search selected the loss weights of the guide, the number of settings in the search is a
-    factor of the result.
+    If a search selected the loss weights of the guide, the number of settings of the run is
+    multiplied by the number of settings of the search.
     """
     counts, tried = results.tried(data), results.tried(data + SEARCHED)
     for guide, searched in results.runs(data + SEARCHED).items():
@@ -205,7 +219,10 @@ def count_settings(results: Results, data: str) -> dict[str, int]:
 
 
 def guides(results: Results) -> str:
-    """Return a table of all guides: our results, t-tests against no guide, published gains."""
+    """Return a Markdown table with one row per guide, and three columns for each data set.
+
+    The columns are our result, a t-test against no guide, and the published gain.
+    """
     columns = []
     for data in (data for data in DATA if results.runs(data)):
         metric = results.test_metric(data)
@@ -226,9 +243,9 @@ def guides(results: Results) -> str:
 
 
 def _published_gain(data: str, guide: str) -> str:
-    """Return the published gain in points and the model, such as "+0.65 (BERT)".
+    """Return the published gain of a guide in points, and the model, such as "+0.65 (BERT)".
 
-    The gains of MDG and PDG are from Table 3 of the paper, all others from Table 2.
+    The gains of MDG and PDG are from Table 3 of the paper, those of all other guides from Table 2.
     """
     published = read_published("attention_guiding")
     table, model = ("2", "BERT") if guide in published["2"] else ("3", ABLATION_MODELS[data])
@@ -248,11 +265,14 @@ def _escape(number: str) -> str:
 def against_none(
     title: str, frames: Mapping[Any, pd.DataFrame], guides: Iterable[str], metric: str
 ) -> str:
-    """Return a table of every guide with t-tests against no guide, one row per frame.
+    """Return a Markdown table that compares guides with no guide, for example in each layer.
+
+    A guide has a column of means, and two columns of a t-test against no guide: difference and p.
 
     Args:
-      title: Title of the first column.
-      frames: Values by seed and guide, for each row.
+      title: Title of the first column, such as "layer".
+      frames: Dict from the title of each row, such as a layer number, to a DataFrame of the metric,
+        with one row per seed and one column per guide.
       guides: Guides of the columns.
       metric: Name of the metric.
     """
@@ -268,19 +288,29 @@ def against_none(
 
 
 def layers(results: Results) -> str:
-    """Return the main test metric by guided layer, with t-tests against no guide."""
+    """Return a Markdown table with one row per guided layer: the main test metric of each guide.
+
+    Each guide has a t-test against no guide.
+    """
     frames, metric = selections.layer_frames(results), selections.find_criterion(results)
     return against_none("layer", frames, selections.LAYER_GUIDES, metric)
 
 
 def shares(results: Results) -> str:
-    """Return the main test metric by share of the training set, with t-tests against no guide."""
+    """Return a Markdown table with one row for each share of the training set.
+
+    A row has the main test metric of each guide, and a t-test of the guide against no guide.
+    """
     frames, metric = selections.share_frames(results), selections.find_criterion(results)
     return against_none("training set (%)", frames, selections.SHARE_GUIDES, metric)
 
 
 def repeated_runs(results: Results, data: str) -> str:
-    """Return a table with one row per repetition, and a last row with the mean of each seed."""
+    """Return a Markdown table with one row for each repetition of an experiment.
+
+    In the last row, the value of each seed is its mean over the repetitions. A sentence before the
+    table has the largest differences between repetitions.
+    """
     frames, metric = selections.repetition_frames(results, data), results.test_metric(data)
     if not frames:
         return formatting.NOT_RUN_SENTENCE
@@ -298,7 +328,10 @@ def repeated_runs(results: Results, data: str) -> str:
 
 
 def heads(results: Results) -> str:
-    """Return head statistics of every guide, with t-tests against no guide."""
+    """Return a Markdown table of head statistics, with one row per guide.
+
+    Each statistic (see `compute_statistics`) has a t-test of the guide against no guide.
+    """
     columns: list[Column] = []
     for name, title in zip(HEAD_STATISTICS, STATISTIC_TITLES, strict=True):
         frame = results.scores(BASE, name, "heads")
@@ -312,13 +345,13 @@ def heads(results: Results) -> str:
 
 
 def head_pairs(results: Results) -> str:
-    """Return the number of validation pairs that the head statistics use."""
+    """Return the number of validation pairs on which the head statistics were computed."""
     found = results.part(BASE, "guided", "heads").values()
     return next((str(one["pairs"]) for one in found), NOT_RUN)
 
 
 def every_seed_of_layers(results: Results) -> str:
-    """Return the results of every seed, for each guided layer."""
+    """Return one Markdown table per guided layer: one row per seed, one column per guide."""
     parts, metric = [], selections.find_criterion(results)
     by_split = {s: selections.layer_frames(results, s) for s in ("validation", "test")}
     for layer in by_split["test"]:

@@ -22,13 +22,13 @@ MAX_REPETITIONS = 9
 
 
 def find_criterion(results: Results) -> str:
-    """Return the main metric of the sweeps."""
+    """Return the name of the main metric of the sweeps over guided layers and training shares."""
     name = next((name for name in (BASE, *SWEEPS) if results.runs(name)), None)
     return "accuracy" if name is None else results.criterion(name)
 
 
 def model_names(results: Results, *experiments: str) -> str:
-    """Return the names of the pre-trained models, each once, joined by "and"."""
+    """Return the names of the pre-trained models of experiments, each once, joined by "and"."""
     found = (results.part(name, "data", "pretrained", "name") for name in experiments)
     return " and ".join(dict.fromkeys(filter(None, found))) or NOT_RUN
 
@@ -40,7 +40,11 @@ def list_layers(results: Results) -> range:
 
 
 def layer_frames(results: Results, split: str = "test") -> dict[int, pd.DataFrame]:
-    """Return a frame of the main metric for each guided layer, with a column for no guide."""
+    """Return the main metric for each guided layer, as a dict from layer number to a DataFrame.
+
+    A DataFrame has one row per seed and one column per guide. The column "none" has the results
+    without a guide. The first layer has the number 1.
+    """
     metric = find_criterion(results)
     rows = results.select(LAYERS, metric, split)
     rows = rows[rows.method.isin(LAYER_GUIDES)]
@@ -59,9 +63,11 @@ def layer_frames(results: Results, split: str = "test") -> dict[int, pd.DataFram
 
 
 def share_frames(results: Results) -> dict[int, pd.DataFrame]:
-    """Return the main test metric by seed and guide, for each share of the training set.
+    """Return the main test metric for each share of the training set.
 
-    Raise a ValueError if the stored share of an experiment differs from the share in its name.
+    The result is a dict from the share in percent to a DataFrame with one row per seed and one
+    column per guide. Raise a ValueError if the stored share of an experiment differs from the share
+    in its name.
     """
     frames, metric = {}, find_criterion(results)
     for share in SHARES:
@@ -80,12 +86,15 @@ def repetition_names(data: str) -> tuple[str, ...]:
 
 
 def repetition_frames(results: Results, data: str) -> dict[str, pd.DataFrame]:
-    """Return the main test metric of an experiment and of each repetition, by seed and guide.
+    """Return the main test metric of an experiment and of its repetitions.
+
+    The result is a dict from the name of the experiment or repetition to a DataFrame with one row
+    per seed and one column per guide. Only guides that all repetitions contain are included. Return
+    {} if the experiment is missing, was not repeated, or has no repetition of the baseline "none".
+    Raise a ValueError if the data or the options of a repetition differ.
 
     Repetitions are needed because a seed does not determine the result on a GPU: the kernels and
-    their rounding errors may change. Only guides that all repetitions contain are included. Return
-    {} if the experiment is missing, was not repeated, or has no repetition of the baseline "none".
-    Raise a ValueError if data or options differ.
+    their rounding errors may change.
     """
     names = [name for name in (data, *repetition_names(data)) if results.runs(name)]
     if data not in names or len(names) < 2:
@@ -116,10 +125,11 @@ def _data_identity(data: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _agree(guide: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether two runs of a guide have the same options.
+    """Return True if two runs of a guide have the same options.
 
-    Three kinds of options are not compared: the number of seeds, options that only one of the two
-    runs has stored, and options that have no effect on the guide.
+    `first` and `second` are the options of the two runs. Three kinds of options are not compared:
+    the number of seeds, options that only one of the two runs has stored, and options that have no
+    effect on the guide.
     """
     shared = options_read_by(FineTuningConfig(), guide).keys() & first.keys() & second.keys()
     return all(first[name] == second[name] for name in shared - {"seeds"})

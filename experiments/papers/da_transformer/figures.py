@@ -27,7 +27,10 @@ PANELS = {
 
 
 def list_pictures(results: Results) -> Pictures:
-    """Return every figure for which results are stored."""
+    """Return a dict from file name to a function that draws the figure.
+
+    Figures without stored results are left out.
+    """
     found: Pictures = {
         "figure_1": functools.partial(plot.mapping_curves, [-2, -1, 0, 1, 2]),
         "figure_2": functools.partial(plot.coefficient_matrices, [1, -1], [-1, 1], length=20),
@@ -65,11 +68,14 @@ def list_pictures(results: Results) -> Pictures:
 def _select_bars(
     results: Results, panels: Mapping[str, tuple[str, str]], methods: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return our values and the published ones, by panel and method.
+    """Return our values and the published numbers, for the bars of a figure.
+
+    Both results are nested dicts: `result[panel title][method]`. A panel is empty if no method
+    except DA-Transformer was run.
 
     Args:
-      results: Results.
-      panels: (experiment, metric) by panel title. A panel that has only DA-Transformer is empty.
+      results: Stored results of all experiments.
+      panels: Dict from panel title to (experiment, metric).
       methods: Methods to compare.
     """
     values: dict[str, dict[str, np.ndarray]] = {}
@@ -87,7 +93,8 @@ def _select_bars(
 def _draw_heads(heads: Mapping[str, Any]) -> Figure:
     """Draw the distance weight w and the sigmoid shape v of all heads.
 
-    As in the paper (footnote 6), w and v are sorted separately.
+    As in the paper (footnote 6), w and v are sorted separately. `heads` is the entry "heads" of the
+    result of `collect_heads`.
     """
     weight, shape = (
         {level: np.asarray(found[part]) for level, found in heads.items()}
@@ -99,7 +106,8 @@ def _draw_heads(heads: Mapping[str, Any]) -> Figure:
 def _draw_maps(attention: Mapping[str, Any]) -> Figure:
     """Draw attention maps: first of vanilla heads, then of distance-aware heads.
 
-    Local heads (distance weight w < 0) come before global heads (w > 0).
+    Local heads (distance weight w < 0) come before global heads (w > 0). `attention` is the entry
+    "attention" of the result of `collect_heads`.
     """
     maps, tokens = {}, []
     for method in ("vanilla", OURS):
@@ -114,7 +122,10 @@ def _draw_maps(attention: Mapping[str, Any]) -> Figure:
 
 
 def _draw_profile(profiles: Mapping[str, Any]) -> Figure:
-    """Draw the share of attention at each distance, for all methods in `profiles`."""
+    """Draw the share of attention at each distance, for all methods in `profiles`.
+
+    `profiles` is the entry "distances" of the result of `collect_heads`.
+    """
     heads = {method: np.asarray(found["heads"]) for method, found in profiles.items()}
     weights = {OURS: np.asarray(profiles[OURS]["weight"])} if OURS in profiles else {}
     uniform = np.asarray(next(iter(profiles.values()))["uniform"])
@@ -145,7 +156,8 @@ def distance_profile(
         queries and texts, shape (N heads, K).
       uniform: Shares of attention at the same distances if all keys had equal weights, shape (K,).
       weights: For each distance-aware method, the distance weights w of its heads, shape (N,).
-      labels: Legend entries by method. A method without an entry appears under its own name.
+      labels: Dict from method to its text in the legend. A method that is not in this dict appears
+        under its own name.
     """
     weights, labels = weights or {}, labels or {}
     if not profiles:
@@ -193,9 +205,10 @@ def distance_profile(
 
 
 def _check_shares(name: str, array: np.ndarray | Array, shape: tuple[str | int, ...]) -> np.ndarray:
-    """Return the array as float64.
+    """Return an array of shares of attention as float64.
 
-    Raise a ValueError if the array has another shape, has negative values, or is all 0.
+    Raise a ValueError if the array has another shape than `shape`, has negative values, or is all
+    0. `name` is the name of the array in the error message.
     """
     shares = style.check_array(name, array, shape)
     if not (shares.min() >= 0 and shares.max() > 0):

@@ -28,7 +28,7 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
     shares are collected only from models whose input is a single text.
 
     Args:
-      runs: Finished runs by method.
+      runs: Dict from method to its finished run.
       sentence: Text whose attention maps are kept. None keeps no maps.
 
     Returns:
@@ -58,7 +58,7 @@ def collect_heads(runs: Mapping[str, Run], *, sentence: str | None) -> dict[str,
 
 
 def load_trained(runs: Mapping[str, Run], methods: Iterable[str]) -> dict[str, TrainedModels]:
-    """Load the models of those methods that have a finished run with checkpoints."""
+    """Load the trained models of each method whose run has checkpoints."""
     return {
         method: load_models(runs[method].path, runs[method].result or {})
         for method in methods

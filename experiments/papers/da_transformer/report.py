@@ -18,21 +18,23 @@ FLAT = 1.05  # A query is flat if its largest weight is below this multiple of t
 
 
 def compare_with_ours(results: Results, experiment: str, methods: Any) -> Outcomes:
-    """Compare DA-Transformer with each other method on the test set.
+    """Compare DA-Transformer with each other method on the test set, by paired t-tests.
 
-    A difference is the score of DA-Transformer minus the score of the other method.
+    The difference of a test is the score of DA-Transformer minus the score of the other method.
     """
     frame, metric = results.main_scores(experiment), results.test_metric(experiment)
     return {m: tables.compare(frame, metric, OURS, m) for m in methods if m != OURS}
 
 
 def methods(results: Results, experiment: str, kind: str = "compared") -> str:
-    """Return a table with one row per method: our results, published ones, and t-tests.
+    """Return a Markdown table with one row per method: our results, published numbers, t-tests.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       experiment: Name of the experiment.
-      kind: "compared", "mappings" or "adjustments".
+      kind: Selects the methods: "compared" for the attention variants that the paper compares,
+        "mappings" for DA-Transformer with other mappings of the distance, "adjustments" for
+        DA-Transformer with other ways to use the mapped distance.
     """
     rows = {"compared": ROWS, "mappings": (OURS, *MAPPINGS), "adjustments": (OURS, *ADJUSTMENTS)}
     chosen, metrics = rows[kind], METRICS[experiment]
@@ -57,7 +59,7 @@ def methods(results: Results, experiment: str, kind: str = "compared") -> str:
 
 
 def best_methods(results: Results, experiment: str) -> str:
-    """Return a t-test of the best two methods."""
+    """Return a Markdown table with a paired t-test of the best two methods."""
     return tables.best_two(results, experiment, ROWS)
 
 
@@ -70,10 +72,11 @@ def both(results: Results, experiment: str, method: str) -> str:
 
 
 def cost(results: Results, name: str) -> str:
-    """Compare the cost of DA-Transformer with the cost of the Transformer.
+    """Return one number that compares the cost of DA-Transformer with that of the Transformer.
 
-    "parameters" is the difference in the number of parameters. "time" is the ratio of the times of
-    a training step. Return "not run" if one of the two methods was not measured.
+    If `name` is "parameters", return the number of additional parameters of DA-Transformer. If it
+    is "time", return the time of a training step divided by that of the Transformer. Return "not
+    run" if one of the two methods was not measured.
     """
     frame = results.scores("speed", "parameters" if name == "parameters" else "bare", "step")
     if not {OURS, "vanilla"} <= set(frame):
@@ -83,9 +86,10 @@ def cost(results: Results, name: str) -> str:
 
 
 def signs(results: Results, *experiments: str) -> str:
-    """Return a table of w and v of all heads, and of the length of the sequences.
+    """Return a Markdown table of the distance weights w and sigmoid shapes v of trained heads.
 
-    Before training, half of all heads have w > 0.
+    A row has the mean length of the sequences that the heads read, the share of heads with w > 0,
+    the median w of each sign, and the mean v. Before training, half of all heads have w > 0.
     """
     rows = []
     for name in experiments:
@@ -108,7 +112,11 @@ def signs(results: Results, *experiments: str) -> str:
 
 
 def distances(results: Results) -> str:
-    """Return a table of the share of attention at distances above FAR words."""
+    """Return a Markdown table of the share of attention on words more than FAR words away.
+
+    The columns are uniform attention, the Transformer, and the heads of DA-Transformer with
+    distance weight w < 0 and with w > 0.
+    """
     rows = []
     for name in METRICS:
         profiles = results.part(name, "distances")
@@ -131,7 +139,11 @@ def distances(results: Results) -> str:
 
 
 def flat_queries(results: Results, method: str) -> str:
-    """Return how many queries of Figure 8 have nearly uniform attention, such as "0 of 60"."""
+    """Return how many queries of Figure 8 have nearly uniform attention, such as "0 of 60".
+
+    The attention of a query is nearly uniform if its largest weight is below FLAT / (number of
+    keys).
+    """
     attention = results.part("ag", "attention", method)
     if not attention:
         return NOT_RUN

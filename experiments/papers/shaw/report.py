@@ -38,7 +38,10 @@ def model(results: Results, experiment: str) -> str:
 
 
 def plateau(results: Results, data: str) -> str:
-    """Return the range of mean BLEU over the clipping distances of the plateau."""
+    """Return the lowest and the highest mean BLEU over clipping distances k >= PLATEAU.
+
+    The result is a text such as "36.9 (k = 2) to 37.9 (k = 16)".
+    """
     frames = {k: _distance_values(results, data, k) for k in settings.DISTANCES if k >= PLATEAU}
     means = {k: float(np.mean(values)) for k, values in frames.items() if values}
     if not means:
@@ -48,7 +51,7 @@ def plateau(results: Results, data: str) -> str:
 
 
 def best_model(results: Results) -> str:
-    """Return BLEU and name of one of our models on Multi30k: that of lowest validation loss."""
+    """Return BLEU and name of our model with the lowest validation loss on Multi30k."""
     found = []
     for size in SIZES:
         name = experiment_name("multi30k", size)
@@ -61,7 +64,10 @@ def best_model(results: Results) -> str:
 
 
 def best_tiny(results: Results) -> str:
-    """Return BLEU and name of the model of lower-cased texts with the lowest validation loss."""
+    """Return BLEU and name of our tiny model with the lowest validation loss.
+
+    The tiny models have the recipe of Wu et al. 2021, and are trained on lower-cased texts.
+    """
     found = []
     for name, place in TINY.items():
         losses, cells = (
@@ -77,7 +83,7 @@ def best_tiny(results: Results) -> str:
 
 
 def tiny_rows(results: Results) -> str:
-    """Return one row for each setting of our runs with the recipe of Wu et al. 2021.
+    """Return Markdown table rows of our runs with the recipe of Wu et al. 2021, one per setting.
 
     The texts were lower-cased before training, so that there is no BLEU of cased texts.
     """
@@ -97,7 +103,10 @@ def tiny_rows(results: Results) -> str:
 
 
 def _describe_tiny(setting: Mapping[str, Any], place: str) -> str:
-    """Describe the learning rate and the dropout of a run with the recipe of Wu et al. 2021."""
+    """Describe the learning rate and the dropout of a run with the recipe of Wu et al. 2021.
+
+    `place` says where dropout is applied.
+    """
     return f"rate {setting['learning_rate']:g}, dropout {setting['dropout_rate']:g} {place}"
 
 
@@ -112,12 +121,12 @@ def decoding(results: Results, experiment: str, method: str) -> str:
 
 
 def _translations(results: Results, experiment: str, method: str) -> dict[str, Any]:
-    """Return the description of the translations of the test set, or {} without any."""
+    """Return the stored description of the translations of the test set, or {} if there is none."""
     return results.part(experiment, "runs", method, "translations", "test")
 
 
 def every_seed(results: Results) -> str:
-    """Return a table with one row per trained model: validation loss and test scores."""
+    """Return a Markdown table with one row per trained model: validation loss and test scores."""
     rows = []
     for name in settings.list_experiments():
         losses = results.scores(name, "loss", "validation")
@@ -153,7 +162,10 @@ def signatures(results: Results) -> str:
 
 
 def list_pictures(results: Results) -> Pictures:
-    """Return every figure for which results are stored."""
+    """Return a dict from file name to a function that draws the figure.
+
+    Figures without stored results are left out.
+    """
     found: Pictures = {}
     if any(
         _distance_values(results, data, k)
@@ -197,7 +209,7 @@ def _draw_distances(results: Results) -> Figure:
 
 
 def _distance_values(results: Results, data: str, k: int) -> list[float]:
-    """Return BLEU of every seed with a clipping distance, or [] if it was not run."""
+    """Return the BLEU of every seed with clipping distance k, or [] if k was not run."""
     frame = results.scores(experiment_name(data, SIZES[0], k), METRIC)
     return list(tables.by_seed(frame, RELATIVE).values())
 

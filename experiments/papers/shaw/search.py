@@ -58,7 +58,7 @@ def search_config(config: TranslationConfig) -> TranslationConfig:
 def choose_setting(result: Result) -> Mapping[str, float]:
     """Return the learning rate and dropout rate with the lowest mean validation loss.
 
-    The mean is over all kinds of positions.
+    The mean is over the models of all kinds of positions (absolute, relative, both and none).
 
     Args:
       result: Result of a search.

@@ -23,7 +23,7 @@ class Kind(NamedTuple):
     """Kind of positions of a model.
 
     Attributes:
-      method: Name of the method that always uses this kind of positions.
+      method: Name of the method with this kind of positions, e.g. "relative_position".
       distance: Distance k at which relative positions are clipped. -1 means no position vectors.
     """
 
@@ -32,7 +32,10 @@ class Kind(NamedTuple):
 
 
 def find_kind(setting: Mapping[str, float]) -> Kind | None:
-    """Return the kind of positions of a setting, or None if no table contains this kind."""
+    """Return the kind of positions of a model with this setting of hyperparameters.
+
+    Return None if no table of the paper contains this kind.
+    """
     keys, values = int(setting["key_distance"]), int(setting["value_distance"])
     values = keys if values == SAME_AS_KEYS else values
     used = (keys >= 0, values >= 0, bool(setting["sinusoids"]))
@@ -63,20 +66,21 @@ def split_run(run: Mapping[str, Any]) -> dict[Kind, dict[str, Any]]:
 
 
 def add_switched_runs(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the results by experiment, with a separate run for each part of a switched run.
+    """Return a copy of the stored results, with runs of `switched_positions` split into parts.
 
-    A part has the models of one kind of positions. These parts are added to the experiments:
+    Each part is a run with the models of one kind of positions. k is the clipping distance of
+    relative positions. These parts are added:
 
-    - Relative positions, for Tables 1 and 3: the part with k = 16. If the switched run has a single
-      k and is not an experiment of Table 2, the part with this k.
-    - Relative positions, for Table 2: the part with each k of Table 2, if the model is small, and
-      if the switched run has several k or is itself an experiment of Table 2.
-    - Other kinds of positions, for Tables 1 and 3: all parts.
+    - Relative positions, to the experiment of Tables 1 and 3: the part with k = 16. If the run has
+      a single k and is not an experiment of Table 2, the part with this k.
+    - Relative positions, to the experiments of Table 2: the part with each k of Table 2, if the
+      model is small, and if the run has several k or is itself an experiment of Table 2.
+    - Other kinds of positions, to the experiment of Tables 1 and 3: all parts.
 
-    A part never replaces another run of the experiment. Searches stay as they are.
+    A part never replaces another run of the experiment. Hyperparameter searches are not split.
 
     Args:
-      stored: Stored results by experiment.
+      stored: Dict from the name of each experiment to its stored results.
     """
     added = dict(stored)
     for data, size in itertools.product(DATA_SETS, SIZES):
@@ -94,11 +98,13 @@ def add_switched_runs(stored: Mapping[str, Any]) -> dict[str, Any]:
 def _find_targets(
     name: str, runs: Mapping[Kind, Any], data: str, size: str
 ) -> Iterator[tuple[str, Kind]]:
-    """Yield (name of an experiment, kind) for every experiment to which a run is added.
+    """Yield (name of an experiment, kind of positions) for every part that is added.
+
+    The part with this kind of positions is added to this experiment.
 
     Args:
-      name: Name of the experiment that contains the switched run.
-      runs: Parts of the switched run by kind of positions.
+      name: Name of the experiment that contains the run of `switched_positions`.
+      runs: Dict from the kind of positions to the part of the run with this kind.
       data: Name of the data set.
       size: Size of the model.
     """

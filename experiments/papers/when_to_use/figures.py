@@ -46,11 +46,12 @@ class Panel(NamedTuple):
       question: Title.
       explanation: Description of what was measured, below the title.
       ylabel: Label of the vertical axis.
-      values: Values at each place, by method.
-      lines: Appearance of the lines that have a label. All other lines are grey.
+      values: Dict from each method to its values, one for each entry of `places`.
+      lines: Dict from method to the appearance of its line. Methods that are not in this dict have
+        a grey line without a label.
       marks: Trained lengths, marked by vertical lines.
-      spread: Standard deviation at each place, by method.
-      places: Numbers of tokens or words.
+      spread: Dict from method to the standard deviations of its values. None draws none.
+      places: Lengths of the texts on the horizontal axis, in tokens or words.
     """
 
     question: str
@@ -64,13 +65,19 @@ class Panel(NamedTuple):
 
 
 def list_pictures(results: Results) -> Pictures:
-    """Return the figure if language models were run."""
+    """Return a dict from file name to a function that draws the figure.
+
+    The dict is empty if no language models were run.
+    """
     draw = functools.partial(draw_lengths, results)
     return {"when_to_use_lengths": draw} if list_measured(results) else {}
 
 
 def draw_lengths(results: Results) -> Figure:
-    """Draw one panel for each question. A panel is left out if its runs are missing."""
+    """Draw the figure: one panel for each question about the length of texts.
+
+    A panel is left out if its runs are missing.
+    """
     panels = [_perplexity_panel(results), _far_panel(results)]
     effects = find_training_effects(results)
     if effects:
@@ -99,7 +106,7 @@ def draw_lengths(results: Results) -> Figure:
 
 
 def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
-    """Return the first method of each family, with the appearance of its line.
+    """Return the best method of each family of methods, and the appearance of its line.
 
     Args:
       ranked: Attention variants, best first.
@@ -113,7 +120,10 @@ def choose_methods(ranked: Sequence[str]) -> dict[str, Line]:
 
 
 def _perplexity_panel(results: Results) -> Panel:
-    """Return the perplexity of the test set, with the methods that are not chosen in grey."""
+    """Return the panel of perplexities on the test set.
+
+    The best method of each family has a coloured line, all others have grey lines.
+    """
     measured = list_measured(results)
     means = [perplexities(results, length).mean() for length in LENGTHS]
     lines = choose_methods(measured)
@@ -129,7 +139,7 @@ def _perplexity_panel(results: Results) -> Panel:
 
 
 def _far_panel(results: Results) -> Panel:
-    """Return the share of the attention on far tokens, and that of uniform attention."""
+    """Return the panel of the share of attention on far tokens, for methods and uniform weights."""
     lines, values = choose_methods(list_measured(results)), {}
     for method in lines:
         found = [language_models.far_shares(results, method, length) for length in LENGTHS]
@@ -148,8 +158,8 @@ def find_training_effects(results: Results) -> dict[str, list[float]]:
     """Return the change of the perplexity, in percent, by training on longer texts.
 
     Returns:
-      Dict from the method to the change at each length of the test set, best method first. Empty
-      if both trainings had different data.
+      Dict from each method to a list with the change at each length of the test texts, best method
+      first. The dict is empty if the two trainings had different data.
     """
     compared = language_models.compare_trainings(results, LENGTHS[-1])
     before, after = (
@@ -163,12 +173,13 @@ def find_training_effects(results: Results) -> dict[str, list[float]]:
 
 
 def find_gains(results: Results) -> dict[str, list[np.ndarray]]:
-    """Return the accuracy of each method minus that without positions, in points.
+    """Return the accuracy on film reviews of each method minus that without positions, in points.
 
     Methods that were not run at every length are left out.
 
     Returns:
-      Dict from the method to an array over seeds for each cut of reviews.
+      Dict from each method to a list of arrays over seeds, one array for each length to which
+      reviews are cut.
     """
     frames = [results.scores(f"imdb_{cut}", "accuracy") for cut in CUTS]
     return {
@@ -181,7 +192,10 @@ def find_gains(results: Results) -> dict[str, list[np.ndarray]]:
 
 
 def _gains_panel(gains: Mapping[str, Sequence[np.ndarray]]) -> Panel:
-    """Return the gain of each method over no positions, mean ± standard deviation over seeds."""
+    """Return the panel of the gain in accuracy of each method over no positions.
+
+    `gains` is the result of `find_gains`. The panel shows mean ± standard deviation over seeds.
+    """
     values = {method: [float(one.mean()) for one in found] for method, found in gains.items()}
     spread = {
         method: np.asarray([one.std(ddof=1) if len(one) > 1 else 0.0 for one in found])
@@ -200,7 +214,7 @@ def _gains_panel(gains: Mapping[str, Sequence[np.ndarray]]) -> Panel:
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
-    """Draw the lines of a panel. DA-Transformer is thick and in front."""
+    """Draw the lines of a panel. The line of DA-Transformer is thicker, and in front."""
     grey: dict[str, Any] = {"linewidth": 0.8, "zorder": 1}
     ours: dict[str, Any] = {"linewidth": 2.6, "zorder": 3}
     for i, (method, values) in enumerate(panel.values.items()):

@@ -20,20 +20,30 @@ LONGEST = LENGTHS[-1]
 
 
 def perplexities(results: Results, length: int, trained: int = SHORT) -> pd.DataFrame:
-    """Return the perplexity of texts of `length` tokens, by seed and method."""
+    """Return a DataFrame of perplexities, with one row per seed and one column per method.
+
+    Args:
+      results: Stored results of all experiments.
+      length: Length of the test texts, in tokens.
+      trained: Length of the training texts, in tokens.
+    """
     frame = results.scores(NAMES[trained], METRIC, f"{length} tokens")
     return frame[[method for method in EXPERIMENTS[NAMES[trained]] if method in frame]]
 
 
 def list_measured(results: Results, trained: int = SHORT) -> list[str]:
-    """Return the methods that were measured on the longest texts, best first."""
+    """Return the methods whose perplexity on the longest texts was measured, best first.
+
+    `trained` is the length of the training texts, in tokens.
+    """
     return tables.rank(perplexities(results, LONGEST, trained), METRIC)
 
 
 def compare_trainings(results: Results, length: int) -> Outcomes:
-    """Compare training on longer texts with training on shorter texts, for each method.
+    """Compare training on longer texts with training on shorter texts, by a t-test per method.
 
-    An outcome is None if one of the two runs is missing, or if the runs used different data.
+    The test compares the perplexities on texts of `length` tokens. The result of a method is None
+    if one of the two runs is missing, or if the runs used different data.
     """
     short, long = (perplexities(results, length, trained) for trained in TRAINED_LENGTHS)
     data = [results.part(name, "data") for name in NAMES.values()]
@@ -49,16 +59,20 @@ def compare_trainings(results: Results, length: int) -> Outcomes:
 def far_shares(
     results: Results, method: str, length: int, trained: int = SHORT
 ) -> np.ndarray | None:
-    """Return the attention on far tokens, shape (seeds, L, N), or None if it was not measured.
+    """Return the share of the attention on far tokens for each head, shape (seeds, L, N).
 
-    A token is far if its distance is larger than the trained length.
+    Return None if it was not measured. A token is far if its distance is larger than the trained
+    length. `length` is the length of the test texts, in tokens.
     """
     found = results.part(NAMES[trained], "heads", method, "far", str(length))
     return np.asarray(found["heads"]) if found else None
 
 
 def uniform_share(results: Results, length: int, trained: int = SHORT) -> float:
-    """Return the attention on far tokens if all weights were equal, or nan if not measured."""
+    """Return the share of the attention on far tokens if all weights were equal.
+
+    Return nan if no method was measured at this length.
+    """
     for found in results.part(NAMES[trained], "heads").values():
         if str(length) in found.get("far", {}):
             return found["far"][str(length)]["uniform"]

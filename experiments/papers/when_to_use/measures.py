@@ -41,7 +41,8 @@ def measure_heads(
       task: Task of the run.
       params: Parameters of all models, with a leading axis over models.
       validation: Examples of the validation set, for pruning.
-      lengths: Numbers of tokens of an example, for the attention of language models to far tokens.
+      lengths: Lengths of the texts, in tokens, on which the attention of language models to far
+        tokens is measured.
     """
     content: dict[str, Any] = {}
     if task.config.method in SIGMOID_METHODS:
@@ -67,14 +68,16 @@ def measure_heads(
 
 
 def collect_measures(runs: Mapping[str, Run]) -> dict[str, Any]:
-    """Collect the perplexities and the measures of heads of the chosen setting of each run.
+    """Collect the content of perplexity.json and heads.json from the folders of runs.
+
+    Only the models with the best hyperparameters of each run are included.
 
     Args:
-      runs: Finished runs by method.
+      runs: Dict from method to its finished run.
 
     Returns:
-      Dict from "perplexity" and "heads" to a dict from the method to the content of its file. A
-      list over models becomes a list over the seeds of the chosen setting.
+      Dict from "perplexity" and "heads" to a dict from method to the content of its file. A list
+      over all models becomes a list over the seeds of the best hyperparameters.
     """
     collected: dict[str, Any] = {"perplexity": {}, "heads": {}}
     for method, run in runs.items():

@@ -35,10 +35,10 @@ SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice sh
 
 
 def more_outcomes(results: Results) -> str:
-    """Return table rows with two groups of comparisons: longer training, and orders of pruning.
+    """Return Markdown table rows that count better, worse and unclear comparisons.
 
-    The first rows compare training on longer texts with training on shorter texts. The others
-    compare each order of pruning with a random order.
+    The first rows compare language models trained on longer texts with those trained on shorter
+    texts. The other rows compare each order of pruning heads with a random order.
     """
     compared: dict[str, Outcomes] = {}
     for length in (LONG, LONGEST):
@@ -53,16 +53,16 @@ def more_outcomes(results: Results) -> str:
 
 
 def order(results: Results, name: str) -> str:
-    """Return one part of the answer: does the order of methods change with the length of reviews?
-
-    An F test asks whether differences between methods depend on the length. If p >= ALPHA, no swap
-    is reported. Otherwise, two methods swap if the first is better at one length, the second is
-    better at another length, and both differences have p < ALPHA.
+    """Return a number or text about the order of methods on reviews of different lengths.
 
     Args:
-      results: Results.
-      name: "methods", "p", "swaps", or "correlation" (of the ranks of the methods at the shortest
-        and at the longest length).
+      results: Stored results of all experiments.
+      name: "methods" returns the number of methods and the lengths. "p" returns the p value of an
+        F test: do differences between methods depend on the length? "swaps" lists the pairs of
+        methods in which the first is better at one length, and the second is better at another
+        length, both with p < ALPHA. If the F test has p >= ALPHA, "swaps" returns "none".
+        "correlation" returns the rank correlation of the methods at the shortest and at the longest
+        length.
     """
     found = {cut: results.main_scores(f"imdb_{cut}", ENCODERS) for cut in CUTS}
     frames = {cut: frame for cut, frame in found.items() if len(frame.columns) > 1}
@@ -82,7 +82,12 @@ def order(results: Results, name: str) -> str:
 
 
 def _order_test(frames: Sequence[pd.DataFrame], methods: Sequence[str]) -> float | None:
-    """Return p of the F test, or None if fewer than two seeds are complete."""
+    """Return the p value of an F test: do differences between methods depend on the length?
+
+    `frames` has one DataFrame for each length, with one row per seed and one column per method.
+    Only seeds with which all methods were run at all lengths are used. Return None if there are
+    fewer than two such seeds.
+    """
     complete = [frame[methods].dropna() for frame in frames]
     seeds = sorted(set.intersection(*(set(frame.index) for frame in complete)))
     values = np.asarray([[one[method].loc[seeds] for one in complete] for method in methods])
@@ -90,7 +95,10 @@ def _order_test(frames: Sequence[pd.DataFrame], methods: Sequence[str]) -> float
 
 
 def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list[str]:
-    """Return a sentence for each pair of methods that swap their order between two lengths."""
+    """Return a sentence for each pair of methods that swap their order between two lengths.
+
+    `frames` is a dict from length to a DataFrame with one row per seed and one column per method.
+    """
     swaps = []
     for first, second in itertools.combinations(methods, 2):
         found = {c: tables.compare(one, "accuracy", first, second) for c, one in frames.items()}
@@ -105,13 +113,15 @@ def _list_swaps(frames: dict[int, pd.DataFrame], methods: Sequence[str]) -> list
 
 
 def growth(results: Results, kind: str) -> str:
-    """Return, for each method, the perplexity of the longest texts divided by that of short texts.
+    """Return a list of methods with their ratios of perplexities, such as "ALiBi 0.99; ...".
 
-    Short texts have the same length as the texts in training.
+    A ratio is the perplexity on the longest texts divided by the perplexity on texts of the trained
+    length.
 
     Args:
-      results: Results.
-      kind: "worse" lists the methods that get worse, "kept" all others.
+      results: Stored results of all experiments.
+      kind: "worse" lists the methods whose perplexity is significantly higher on the longest texts.
+        "kept" lists all others.
     """
     frames = [lm.perplexities(results, length) for length in (LONGEST, SHORT)]
     cells = []
@@ -125,13 +135,13 @@ def growth(results: Results, kind: str) -> str:
 
 
 def remedy(results: Results, method: str) -> str:
-    """Compare the perplexity of a method with that of DA-Transformer, on the longest texts."""
+    """Return a text that compares a method with DA-Transformer: perplexity on the longest texts."""
     outcome = tables.compare(lm.perplexities(results, LONGEST), METRIC, method, OURS)
     return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
 
 
 def missing(results: Results) -> str:
-    """Return the experiments and methods that were not run.
+    """Return a list of the experiments and methods that were not run, or "none".
 
     A language model counts as run only if its perplexity on the longest texts was measured.
     """
@@ -150,10 +160,12 @@ def missing(results: Results) -> str:
 
 
 def scores(results: Results, kind: str) -> str:
-    """Return a table of the main metric of the encoders. The best method of a column is bold.
+    """Return a Markdown table of the main metric of the encoders, with one row per method.
+
+    Each data set has a column, in which the best method is bold.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       kind: "tagging" or "reviews".
     """
     columns = []
@@ -167,10 +179,12 @@ def scores(results: Results, kind: str) -> str:
 
 
 def differences(results: Results, kind: str, *bases: str) -> str:
-    """Return a table of differences: main metric of each encoder minus that of a base method.
+    """Return a Markdown table: main metric of each encoder minus that of a base method.
+
+    There is one row per method, and one column for each base method and data set.
 
     Args:
-      results: Results.
+      results: Stored results of all experiments.
       kind: "tagging" or "reviews".
       *bases: Methods that are subtracted.
     """
@@ -188,10 +202,11 @@ def differences(results: Results, kind: str, *bases: str) -> str:
 
 
 def lengths(results: Results) -> str:
-    """Return a table of the models that were trained on short texts, best on long texts first.
+    """Return a Markdown table of the language models that were trained on short texts.
 
-    Columns: perplexity by length, its difference from DA-Transformer at both ends, and the share of
-    the attention on far tokens in the longest texts.
+    There is one row per method, the best on the longest texts first. The columns are the perplexity
+    at each length, its difference from DA-Transformer at the trained and at the longest length, and
+    the share of the attention on far tokens in the longest texts.
     """
     measured = lm.list_measured(results)
     columns = _perplexity_columns(results, SHORT)
@@ -202,9 +217,10 @@ def lengths(results: Results) -> str:
 
 
 def longer_training(results: Results) -> str:
-    """Return a table of the models that were trained on longer texts.
+    """Return a Markdown table of the language models that were trained on longer texts.
 
-    Columns: perplexity by length, and its difference from training on shorter texts.
+    There is one row per method. The columns are the perplexity at each length, and its difference
+    from training on shorter texts.
     """
     trained = LONG
     columns = _perplexity_columns(results, trained)
@@ -214,9 +230,10 @@ def longer_training(results: Results) -> str:
 
 
 def trainings(results: Results) -> str:
-    """Return a table: perplexity after training on longer texts minus that on shorter texts.
+    """Return a Markdown table of the effect of training language models on longer texts.
 
-    There is one column for each length of the test texts.
+    A cell is the perplexity after training on longer texts minus that after training on shorter
+    texts. There is one row per method and one column for each length of the test texts.
     """
     measured = lm.list_measured(results, LONG)
     columns = [_training_column(results, length) for length in LENGTHS]
@@ -224,7 +241,11 @@ def trainings(results: Results) -> str:
 
 
 def remedies(results: Results) -> str:
-    """Return a table of the methods in REMEDIES: perplexity, and attention on far tokens."""
+    """Return a Markdown table of the methods in REMEDIES: forms of distance-aware attention.
+
+    The columns are the perplexity at the trained and at the longest length, its difference from
+    DA-Transformer, and the share of the attention on far tokens in the longest texts.
+    """
     columns = []
     for length in (SHORT, LONGEST):
         frame = lm.perplexities(results, length)
@@ -237,7 +258,10 @@ def remedies(results: Results) -> str:
 
 
 def _perplexity_columns(results: Results, trained: int) -> list[Column]:
-    """Return the columns of perplexities, one for each length at which any method was measured."""
+    """Return columns of perplexities, one for each length of the texts.
+
+    Lengths at which no method was measured are left out. `trained` is the trained length.
+    """
     frames = {length: lm.perplexities(results, length, trained) for length in LENGTHS}
     return [
         Column(
@@ -257,13 +281,19 @@ def _minus_ours(results: Results, length: int, rows: Sequence[str]) -> Column:
 
 
 def _training_column(results: Results, length: int) -> Column:
-    """Return a column of differences between both trained lengths."""
+    """Return a column: perplexity after training on longer minus training on shorter texts.
+
+    `length` is the length of the test texts.
+    """
     title = f"{length} tokens, minus training on {SHORT}"
     return tables.difference_column(title, lm.compare_trainings(results, length))
 
 
 def _far_column(results: Results, rows: Sequence[str]) -> Column:
-    """Return a column of the attention on far tokens in the longest texts."""
+    """Return a column with the share of the attention on far tokens in the longest texts.
+
+    `rows` are the methods.
+    """
     cells = {method: _format_share(lm.far_shares(results, method, LONGEST)) for method in rows}
     return Column(f"{LONGEST} tokens, far attention (%)", {**cells, tables.DETECTABLE: EMPTY})
 
@@ -273,13 +303,14 @@ def _format_share(share: np.ndarray | None) -> str:
 
 
 def far(results: Results, word: str) -> str:
-    """Return the share of the attention on far tokens, by length.
+    """Return a Markdown table of the share of the attention on far tokens.
 
-    The heads of DA-Transformer also have rows of their own, by the sign of w.
+    There is one row per method and one column for each length of the texts. Two more rows show the
+    heads of DA-Transformer with distance weight w < 0 and with w > 0.
 
     Args:
-      results: Results.
-      word: Trained length.
+      results: Stored results of all experiments.
+      word: Trained length, such as "256". Tokens at a larger distance are far.
     """
     trained = int(word)
     lengths = [length for length in LENGTHS if length > trained]
@@ -303,11 +334,13 @@ def far(results: Results, word: str) -> str:
 
 
 def positions(results: Results, word: str) -> str:
-    """Return the perplexity by position in the longest texts.
+    """Return a Markdown table of the perplexity in ranges of positions of the longest texts.
+
+    There is one row per method and one column for each range, such as "from 64".
 
     Args:
-      results: Results.
-      word: Trained length.
+      results: Stored results of all experiments.
+      word: Trained length, such as "256".
     """
     found = {
         method: results.part(lm.NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
@@ -324,7 +357,10 @@ def positions(results: Results, word: str) -> str:
 
 
 def layers(results: Results) -> str:
-    """Return w and v of the heads of DA-Transformer, by task and layer."""
+    """Return a Markdown table of the heads of DA-Transformer, with one row per task and layer.
+
+    The columns summarize the distance weights w and the sigmoid shapes v of the heads.
+    """
     rows = []
     for name in EXPERIMENTS:
         heads = results.part(name, "heads", OURS)
@@ -341,9 +377,11 @@ def layers(results: Results) -> str:
 
 
 def pruning(results: Results) -> str:
-    """Return a table of DA-Transformer with pruned heads: validation metric by order of pruning.
+    """Return a Markdown table of DA-Transformer with pruned heads.
 
-    The last column compares each order with the random order, at the middle number of pruned heads.
+    There is one row for each task and order of pruning, and one column for each number of pruned
+    heads. A cell is the validation metric. The last column compares each order with the random
+    order, at the middle number of pruned heads.
     """
     rows, header = [], []
     for name in EXPERIMENTS:
@@ -365,7 +403,7 @@ def pruning(results: Results) -> str:
 
 
 def compare_pruning(results: Results, experiment: str) -> Outcomes:
-    """Compare each order of pruning with the random order, with half of the heads."""
+    """Compare each order of pruning with the random order by a t-test, at half of the heads."""
     found = results.part(experiment, "heads", OURS, "pruning")
     if not found:
         return {}
@@ -379,12 +417,13 @@ def compare_pruning(results: Results, experiment: str) -> Outcomes:
 
 
 def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
-    """Return the metric of a task of the advice, and its values by seed and method.
+    """Return the name of a metric, and its values with one row per seed, one column per method.
 
     Args:
-      results: Results.
-      name: Name of an experiment, or several names joined by "+", whose scores are averaged. A
-        number means the perplexity of language models on texts of this many tokens.
+      results: Stored results of all experiments.
+      name: Name of an experiment. If it is several names joined by "+", the mean over these
+        experiments is returned. If it is a number such as "8192", the perplexity of language models
+        on texts of this many tokens is returned.
     """
     if name.isdigit():
         return METRIC, lm.perplexities(results, int(name))
@@ -400,7 +439,8 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
 def find_best(metric: str, frame: pd.DataFrame) -> list[str]:
     """Return the method with the best mean, then all methods that are not distinguishable from it.
 
-    Return [] if fewer than two methods were run.
+    A method is distinguishable if a paired t-test over seeds has p < ALPHA. Return [] if fewer than
+    two methods were run. `frame` has one row per seed and one column per method.
     """
     if len(frame.columns) < 2:
         return []
@@ -410,7 +450,10 @@ def find_best(metric: str, frame: pd.DataFrame) -> list[str]:
 
 
 def recommend(results: Results, name: str) -> str:
-    """Return the best method, and the methods that are not distinguishable from it."""
+    """Return the best method as Markdown, with the methods that are not distinguishable from it.
+
+    See `task_scores` about `name`.
+    """
     if not (found := find_best(*task_scores(results, name))):
         return NOT_RUN
     best, *others = map(method_title, found)
@@ -418,7 +461,10 @@ def recommend(results: Results, name: str) -> str:
 
 
 def reason(results: Results, name: str) -> str:
-    """Return the scores of the best method and of the methods in `SHOWN`."""
+    """Return a text with the scores of the best method and of the methods in `SHOWN`.
+
+    See `task_scores` about `name`.
+    """
     metric, frame = task_scores(results, name)
     if len(frame.columns) < 2:
         return NOT_RUN

@@ -1,9 +1,9 @@
 """Experiments of the report: methods and lengths.
 
-The commands of all runs are in details.md. Their options were fixed before the first run. They
-include the grid: a run trains all settings of the grid with 5 seeds side by side, and the setting
-with the best mean validation score is reported. All methods try the same number of settings. The
-models are small, so that all runs together take minutes on one GPU.
+The commands of all runs are in details.md. The options of these commands were fixed before the
+first run, including the hyperparameter grid. A run trains all settings of the grid with 5 seeds
+side by side, and the setting with the best mean validation score is reported. All methods try the
+same number of settings. The models are small, so that all runs together take minutes on one GPU.
 """
 
 from experiments.recipes.ag import METHODS as ENCODERS

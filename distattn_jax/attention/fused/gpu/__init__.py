@@ -1,1 +1,1 @@
-"""Kernels for Hopper GPUs in Pallas Mosaic GPU."""
+"""Attention kernels for Hopper GPUs, written in Pallas Mosaic GPU."""

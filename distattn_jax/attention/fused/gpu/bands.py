@@ -1,7 +1,8 @@
-"""Functions that read and write the diagonal band of a tile entry by entry in global memory.
+"""Gather and scatter between a tile in registers and a matrix in global memory.
 
-Mosaic GPU has no gather and no scatter. These functions emit one instruction per entry. Only a GPU
-can check this code: the interpreter runs plain JAX instead.
+Only the entries near the diagonal of the tile are moved. They form the band of the tile: see
+`Band`. Mosaic GPU has no gather and no scatter, so these functions emit PTX code with one load or
+one store per entry. Only a GPU can check the PTX code: the interpreter runs plain JAX instead.
 """
 
 from typing import Any, NamedTuple
@@ -20,17 +21,24 @@ from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
 class Band(NamedTuple):
-    """Diagonal band of a tile: the entries whose relation is not an end (see `relations`).
+    """Diagonal band of a tile: the entries whose query and key are less than k positions apart.
 
-    A matrix in global memory has one row per query and one column per relation, from 0 to `last`.
-    Entry (i, j) of the tile belongs to row i and column first + j - i of the matrix. If the tile is
-    transposed, it belongs to row j and column first + i - j. The band consists of the entries that
-    belong to the columns 1 to last - 1.
+    k is the clip distance of the relations. The relation of a query and a key is a number from 0 to
+    2k: see the module `relations` of the package `fused`. A matrix M in global memory has one row
+    per query of the tile and one column per relation. Each entry (i, j) of the tile is assigned to
+    one element of M:
+
+        M[i, first + j - i]    if the rows of the tile are queries
+        M[j, first + i - j]    if the columns of the tile are queries
+
+    The second index is called the matrix column of the entry. The band consists of the entries with
+    a matrix column from 1 to 2k - 1. The entries before the band have a matrix column <= 0, and the
+    entries after the band have a matrix column >= 2k.
 
     Attributes:
-      first: Column of entry (0, 0) of the tile.
-      last: Index of the last column of the matrix.
-      is_transposed: True if the columns of the tile are queries.
+      first: Matrix column of entry (0, 0) of the tile.
+      last: Index of the last column of M, which is 2k.
+      is_transposed: True if the columns of the tile are queries and its rows are keys.
     """
 
     first: jax.Array
@@ -38,10 +46,14 @@ class Band(NamedTuple):
     is_transposed: bool
 
     def indices(self, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        """Return the row and the column of the matrix for each entry of a tile.
+        """Return two tiles: the row index and the column index in M of each entry.
 
+        M is the matrix in the description of this class. The second index may lie outside of M.
         Only the interpreter calls this function. On a GPU, the result would take too many
         registers.
+
+        Args:
+          shape: Number of rows and number of columns of the tile.
         """
         rows, columns = (lax.broadcasted_iota(jnp.int32, shape, axis) for axis in (0, 1))
         if self.is_transposed:
@@ -52,10 +64,14 @@ class Band(NamedTuple):
 def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) -> jax.Array:
     """Return a tile whose entries in the band are loaded from a matrix in global memory.
 
+    The entries before the band and the entries after the band are copied from two other tiles.
+
     Args:
-      ref: Rows of a matrix of float32 in global memory, which the kernel does not write.
-      before: Tile from which entries are taken if their column is before the band.
-      after: Tile from which entries are taken if their column is after the band.
+      ref: Float32 matrix in global memory with one row per query of the tile and one column per
+        relation. The kernel must not write to this matrix.
+      band: Assigns a matrix column to each entry of the tile.
+      before: Tile from which the entries with a matrix column <= 0 are copied.
+      after: Tile from which the entries with a matrix column >= `band.last` are copied.
     """
     if is_interpreted():
         rows, columns = band.indices(before.shape)
@@ -70,10 +86,15 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
 
 
 def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
-    """Write the band of a tile to a matrix in global memory.
+    """Write the entries of a tile that are in the band to a matrix in global memory.
+
+    The other entries of the tile are not written.
 
     Args:
-      ref: Rows of a matrix of float32 in global memory. No other warpgroup may write to them.
+      ref: Float32 matrix in global memory with one row per query of the tile and one column per
+        relation. No other warpgroup may write to these rows.
+      band: Assigns a matrix column to each entry of the tile.
+      tile: Numbers to write, one for each entry.
     """
     if is_interpreted():
         rows, columns = band.indices(tile.shape)
@@ -91,11 +112,12 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
 
 
 def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Array:
-    """Return the entries of a tile on one side of the band, and zeros for all other entries.
+    """Return a tile in which all entries are set to 0, except for those on one side of the band.
 
     Args:
-      before: If True, select the entries whose column is before the band. If False, select the
-        entries whose column is after the band.
+      before: If True, keep the entries before the band, which have a matrix column <= 0 (see
+        `Band`). If False, keep the entries after the band, which have a matrix
+        column >= `band.last`.
     """
     if is_interpreted():
         _, columns = band.indices(tile.shape)
@@ -143,16 +165,21 @@ _SELECT_AFTER = """{{
 def _map_band(
     program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
 ) -> Any:
-    """Run PTX code for each entry of some tiles, and return the registers of the results.
+    """Emit PTX code for each entry of one or two tiles, and return the results of the code.
+
+    The results are returned as the registers of a tile. If the code has no result, do not use the
+    returned array.
 
     Args:
-      program: PTX code for one entry. Its arguments are the entries of the tiles, the column index
-        and, with a matrix, the address.
-      constraints: Register types of the result, if there is one, and of the arguments. The type of
-        a result begins with "=".
-      first: Column of entry (0, 0), as an array with one MLIR value.
-      tiles: Registers of tiles.
-      ref: Rows of a matrix in global memory, or None.
+      program: Template of the PTX code for one entry. The operands of the code are its result (if
+        it has one), the entry of each tile, and the numbers that `_first_entry` returns. The
+        template has the fields {column}, {address} and {last}. The first two are the constants to
+        add to the numbers of `_first_entry` to obtain those of the entry. The third is `Band.last`.
+      constraints: Types of the operands in the syntax of LLVM inline assembly. It begins with "="
+        if the code has a result.
+      first: `Band.first`, as a NumPy array with one MLIR value.
+      tiles: Registers of each tile, as NumPy arrays of MLIR values.
+      ref: Matrix in global memory that the code reads or writes. None if there is no matrix.
     """
     has_result = constraints.startswith("=")
     kind = ir.F32Type.get() if has_result else ir.Type.parse("!llvm.void")
@@ -180,11 +207,15 @@ def _map_band(
 
 
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
-    """Return the column and the address of the first entry of a tile that a thread holds.
+    """Return the matrix column and the address that belong to the first entry of this thread.
+
+    The first entry is the first of the two numbers in the first register of the thread. Its address
+    is the address of the element of the matrix `ref` to which `Band` assigns the entry.
 
     Args:
-      ref: Rows of a matrix in global memory. If None, return the column only.
-      stride: Distance between two rows of the matrix, in entries.
+      first: `Band.first`, as an MLIR value.
+      ref: Matrix in global memory. If None, the returned list contains only the matrix column.
+      stride: Difference between the addresses of two successive rows of `ref`, in array elements.
     """
     row, column = (
         _extract(

@@ -1,15 +1,20 @@
 """Bodies of the kernels `query_gradient`, `key_gradient` and `position_gradient`.
 
 The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
-visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel
-`key_gradient` adds the contribution of the skipped tiles, `skipped_sums`, before the first visited
-tile: see `skipped_tiles`. In tiles whose scores are treated as 0, the kernels need no products of
-queries and keys.
+visible key is `EMPTY_LOGSUMEXP`, so that all weights of this query are 0.
+
+Some heads treat all scores beyond a distance as 0: see `skipped_tiles`. Such scores are constants,
+so that they add nothing to the gradients of queries and keys: `query_gradient` skips their tiles.
+They add to the gradient of the values, which `key_gradient` computes. If `key_gradient` skips the
+tiles, it adds their contribution from a precomputed sum, `skipped_sums`, before the first tile. If
+it visits the tiles, it needs no products q · k for them.
 
 In relative position attention, the kernel `query_gradient` also computes the gradient of the
-relation products: see `relations`. A query has one key for each relation from 1 to 2k - 1. The
-kernel writes the gradients of these entries to global memory, tile by tile. Many keys have the end
-relation 2k: the kernel sums their gradients in its state (`ends`). The gradient of relation 0 is 0.
+relation products: see `relations`. Each relation from 1 to 2k - 1 belongs to one key of a query.
+The kernel writes the gradients of these relations to global memory, tile by tile. Relation 2k
+belongs to many keys of a query. The kernel sums the gradients of these keys in the list `ends`,
+which is part of its state (see `KernelBody`). The gradient of relation 0 is 0, because the relation
+products of relation 0 are always 0.
 
 In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
 position vectors and p are separate queries: see `position_tiles`. Only this variant has a kernel
@@ -34,22 +39,31 @@ from distattn_jax.attention.fused.scoring import Scoring
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs for the rows of the score map: `query`, `values_cotangent`, `logsumexp`, and at least one
-    of `values` (the output of the forward kernel) and `other_delta`. Without `values`,
-    `other_delta` is D. Inputs for the columns of the score map: `key`, `value` and, if the received
-    attention has a cotangent, `received_cotangent`.
+    The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
-    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i. Each
-    name in the scoring's `gradient_names` is an output with one number per query. For
-    `DistanceScoring`, these names are `slope`, `shift` and `log_height`. The caller sums their
-    numbers over the queries, to obtain the gradients of slope, shift and the logarithm of the
-    height.
+    Inputs for the rows: `query`, `values_cotangent` (the cotangent dO of the attention output O),
+    `logsumexp`, and one or both of `values` (the output O) and `other_delta`. If both are present,
+    the kernel computes D_i = dO_i · O_i + other_delta_i for each query i: see `BackwardOperands`.
+    If `other_delta` is absent, D_i = dO_i · O_i. If `values` is absent, D is `other_delta`.
 
-    A scoring with relation products has two more outputs. `band_gradient` is the gradient of the
-    scores of the relations 1 to 2k - 1. `gradient_after` is the gradient of the scores of relation
-    2k, summed over the keys. Under a causal mask, no key has relation 2k, and there is no
-    `gradient_after`. A scoring with position vectors has one more output: `position_query`, the
-    gradient of the queries that are multiplied by position vectors.
+    Inputs for the columns: `key`, `value` and, if the received attention has a cotangent,
+    `received_cotangent`.
+
+    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i.
+    There is one output for each name in `Scoring.gradient_names`. It has one number per query. The
+    caller sums these numbers over the queries to obtain the gradient of a coefficient. For
+    `DistanceScoring`, the names are `slope`, `shift` and `log_height` (the logarithm of the
+    height).
+
+    A relation is a clipped relative position, numbered from 0 to 2k: see the module `relations`. A
+    scoring with relation products has two more outputs. `band_gradient` is the gradient of the
+    score of each query and each relation from 1 to 2k - 1. `gradient_after` has one number per
+    query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
+    relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
+    output: `position_query`, the gradient of `Operands.position_query`.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
@@ -155,13 +169,18 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Inputs for the rows of the score map: `key`, `value` and, if the received attention has a
-    cotangent, `received_cotangent`. Inputs for the columns: `query`, `values_cotangent`,
-    `logsumexp` and `negative_delta`. If tiles are skipped, `skipped_sums["value"]` is the
-    contribution of the skipped tiles to the gradient of the values.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries.
 
-    Outputs: `key` is the gradient of the keys, `value` is the gradient of the values. `key` may
-    have fewer columns than the keys: see `Plan.trained_key_width`.
+    Inputs for the rows: `key`, `value` and, if the received attention has a cotangent,
+    `received_cotangent`. Inputs for the columns: `query`, `values_cotangent` (the cotangent dO of
+    the attention output), `logsumexp` and `negative_delta`. If tiles are skipped,
+    `skipped_sums["value"]` is the contribution of the skipped tiles to the gradient of the values.
+
+    Outputs: `key` is the gradient of the keys, and `value` is the gradient of the values. The
+    output `key` may be narrower than the input `key`: see `Plan.trained_key_width`.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
@@ -174,7 +193,11 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         return key_total, value_total
 
     def step_of_zero_scores(context, tile, state):
-        """Add the gradient of the values. The gradient of the keys is 0."""
+        """Return the state after a tile whose scores are treated as 0.
+
+        The state consists of the sums for the gradients of the keys and of the values. The tile
+        adds only to the second sum.
+        """
         key_total, value_total = state
         tile.skip("query")
         weights = tile_weights.drop(context, tile, tile_weights.weigh_zero_scores(context, tile))
@@ -248,10 +271,12 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
 
 def late_vectors(scoring: Scoring) -> tuple[str, ...]:
-    """Return `KernelBody.late_vectors` for the kernel `key_gradient`.
+    """Return the names of the late vectors of the kernel `key_gradient`: see `KernelBody`.
 
-    The compiler does not move instructions across the wait for a late vector. The kernel therefore
-    computes all weights before it loads -D. This is faster for the dot product.
+    A kernel waits for a late vector when it loads the vector. The compiler does not move
+    instructions across this wait. The kernel therefore computes all weights of a tile before it
+    loads the vector -D (`negative_delta`). This order is faster for a dot-product scoring. For
+    other scorings, there are no late vectors, and the result is empty.
     """
     return ("logsumexp", "negative_delta") if scoring.is_dot_product else ()
 
@@ -259,14 +284,23 @@ def late_vectors(scoring: Scoring) -> tuple[str, ...]:
 def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradient of the position vectors.
 
-    Inputs for the diagonals of the score map: `lower_positions` and `upper_positions`. A warpgroup
-    has one tile of diagonals from each of them. Inputs for the moving rows (see
-    `ScoreMap.has_moving_rows`): `key`, `value` and, if the received attention has a cotangent,
-    `received_cotangent`. Inputs for the columns: `query`, `position_query`, `values_cotangent`,
-    `logsumexp` and `negative_delta`.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries. There
+    is one position vector for each diagonal of the score map. A thread block computes a block of
+    diagonals, so that its rows move from tile to tile: see `ScoreMap.has_moving_rows`.
+
+    Inputs for the diagonals: `lower_positions` and `upper_positions`. Vector d of `upper_positions`
+    is also vector d + 64 of `lower_positions`. A warpgroup keeps 64 vectors of each array, at the
+    same indices, and thus the position vectors of 128 consecutive diagonals. Inputs for the rows:
+    `key`, `value` and, if the received attention has a cotangent, `received_cotangent`. Inputs for
+    the columns: `query`, `position_query`, `values_cotangent` (the cotangent of the attention
+    output), `logsumexp` and `negative_delta`.
 
     Outputs: `lower_positions` and `upper_positions`, the gradients of the two inputs with these
-    names. If a position vector occurs in both inputs, its gradient is the sum of both outputs.
+    names. A position vector occurs in both inputs, so that its gradient is the sum of its two
+    gradients in these outputs.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     *_, width = call.streamed["query"].shape

@@ -1,9 +1,10 @@
 """Arrays of one attention call in the form that the GPU kernels read and write.
 
-Vectors have one number per query or key and shape (B, N, L). They are padded to a multiple of all
-block sizes, so that a kernel never reads or writes beyond their end. The same holds for tables,
-which have one number per relative position. Matrices need no such padding: the copy engine of the
-GPU reads zeros beyond their end, and writes nothing there.
+A vector has one number per query or per key for each head. Its shape is (B, N, L). It is padded to
+a multiple of all block and tile sizes, so that a kernel never reads or writes beyond its end. A
+table, which has one number per relative position, is padded for the same reason. Matrices of shape
+(B, L, N, W) need no such padding: the copy engine of the GPU (TMA) reads zeros beyond their end,
+and writes nothing there.
 """
 
 import jax.numpy as jnp
@@ -19,20 +20,23 @@ from distattn_jax.attention.fused.score_map import ScoreMap
 
 
 class KernelArrays:
-    """Arrays of the kernels of one attention call.
+    """Methods that convert the operands of one attention call to inputs of the GPU kernels.
 
     Attributes:
       operands: Arrays of the call.
-      length_multiple: Vectors are padded to a multiple of this number.
+      length_multiple: Least common multiple of the block sizes and tile sizes of all kernels. The
+        length of each vector is padded to a multiple of this number.
     """
 
     def __init__(self, operands: Operands, length_multiple: int):
         self.operands, self.length_multiple = operands, length_multiple
 
     def mask_entries(self, score_map: ScoreMap, config: TileConfig) -> dict[str, Array]:
-        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+        """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask is transposed if the score map is transposed.
+        The mask has the shape (B, N, rows, columns) of the score map, where B or N may be 1. It is
+        `Operands.mask`, transposed if the rows of the score map are keys. For the kernel
+        `position_gradient`, rows of zeros are added: see `KernelInputs.moving`.
         """
         if self.operands.mask is None:
             return {}
@@ -46,15 +50,17 @@ class KernelArrays:
     def arrange_by_diagonal(
         self, table: Float[Array, "..."], *, is_transposed: bool
     ) -> Float[Array, "..."]:
-        """Return a table of relative positions in the order of row - column, with padding.
+        """Convert a table by relative position to a table by diagonal of the score map.
 
-        Entry (row, column) of the padded score map uses element row - column + (padded number of
-        columns) of the result.
+        The diagonal of entry (row, column) of the score map is d = row - column + C, where C is the
+        padded number of columns. Element d of the result belongs to diagonal d. If the rows are
+        keys, the order of the table is reversed. Elements for padded rows or columns are 0.
 
         Args:
-          table: One number or vector for each relative position, as in `Operands.tables` or
-            `Operands.positions`.
-          is_transposed: True if the rows of the score map are keys.
+          table: One number or vector for each relative position i - j of query i and key j: an
+            array of `Operands.tables`, shape (B, N, D), or `Operands.positions`, shape
+            (B, D, N, H). The result has the same axes, with a longer axis D.
+          is_transposed: True if the rows of the score map are keys, and its columns are queries.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
         axis = 2 if table.ndim == 3 else 1
@@ -69,12 +75,16 @@ class KernelArrays:
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
     ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors, in the order of `positions`.
+        """Compute the gradient of `Operands.positions` from a gradient by diagonal.
 
-        If examples or heads share the position vectors, sum the gradient over them.
+        The order of `Operands.positions` is restored, and the padding is removed. If all examples
+        share the position vectors, the gradient is summed over the examples. The same holds for
+        heads.
 
         Args:
-          gradient: Gradient for each example and head, in the order of `arrange_by_diagonal`.
+          gradient: Gradient for each example and head. Axis 1 is the diagonal, as in the result of
+            `arrange_by_diagonal` with `is_transposed`.
+          positions: `Operands.positions`.
         """
         queries = self.operands.query.shape[1]
         start = self.padded_length(queries) - queries
@@ -83,9 +93,10 @@ class KernelArrays:
         return gradient.sum(axis=axes, keepdims=True).astype(positions.dtype)
 
     def pad_vectors(self, arrays: dict[str, Array]) -> dict[str, Array]:
-        """Pad all vectors in a dict with zeros to a multiple of all block sizes.
+        """Return the same dict, with zeros added at the end of each vector.
 
-        Vectors have three axes. All other arrays stay unchanged.
+        A vector is an array with three axes, shape (B, N, L). L is padded to a multiple of
+        `length_multiple`. All other arrays stay unchanged.
         """
 
         def pad(x: Array) -> Array:
@@ -94,7 +105,7 @@ class KernelArrays:
         return {name: pad(x) if x.ndim == 3 else x for name, x in arrays.items()}
 
     def pad_types(self, types: dict[str, ShapeDtypeStruct]) -> dict[str, ShapeDtypeStruct]:
-        """Do the same as `pad_vectors` for a dict of shapes and dtypes."""
+        """Return the types of the results of `pad_vectors`, given the types of its arguments."""
         return {
             name: ShapeDtypeStruct((*x.shape[:2], self.padded_length(x.shape[2])), x.dtype)
             if len(x.shape) == 3
@@ -103,15 +114,16 @@ class KernelArrays:
         }
 
     def padded_length(self, length: int) -> int:
-        """Round a length up to a multiple of all block sizes."""
+        """Round a length up to a multiple of `length_multiple`."""
         return length + -length % self.length_multiple
 
 
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
-    """Return a dict that contains the table "function" of the distance function f.
+    """Return {"function": table}, where the table contains the distance function f of each head.
 
-    The table has one number for each relative position, as in `Operands.tables`. The dict is empty
-    if there is no f, or if f is cheap: the kernels then compute f from the distances.
+    The table has the value of f for each relative position, in the order of `Operands.tables`. The
+    dict is empty if the scoring has no f. It is also empty if f is cheap to evaluate: the kernels
+    then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:
@@ -123,14 +135,25 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
 def shift_rows(
     x: Float[Array, "B L N W"], shift: int, length: int
 ) -> Float[Array, "B {length} N W"]:
-    """Move row i to row i + shift, and cut or pad the rows to `length`."""
+    """Return an array y of `length` rows with y[:, i + shift] = x[:, i] for each row i of x.
+
+    Rows of x that move to an index below 0 or above length - 1 are dropped. Rows of y that receive
+    no row of x are 0. `shift` may be negative.
+    """
     x = x[:, max(-shift, 0) : length - shift]
     start = max(shift, 0)
     return jnp.pad(x, ((0, 0), (start, length - start - x.shape[1]), (0, 0), (0, 0)))
 
 
 def pad_moving_rows(x: Num[Array, "..."], config: TileConfig) -> Num[Array, "..."]:
-    """Pad a matrix or a vector of moving rows at both ends, as in `KernelInputs.moving`."""
+    """Add rows of zeros to an array of `KernelInputs.moving`.
+
+    The number of these rows is `count_leading_rows(config)` before the first row, and
+    `config.block_rows` after the last row.
+
+    Args:
+      x: Vector of shape (B, N, L) or matrix of shape (B, L, N, W), where L is the number of rows.
+    """
     widths = [(0, 0)] * x.ndim
     widths[2 if x.ndim == 3 else 1] = (count_leading_rows(config), config.block_rows)
     return jnp.pad(x, widths)

@@ -1,9 +1,9 @@
-"""Types of a kernel: its inputs, its computation, and a tile as the computation sees it.
+"""Classes for the inputs of a kernel, its computation, and the tile that it computes.
 
 The arrays of a kernel are stored in dicts from name to array. Matrices have shape (B, L, N, W), and
-vectors have shape (B, N, L), where L is the number of rows or columns of the score map. If a matrix
-has fewer heads than the kernel, groups of consecutive heads of the kernel use the same head of the
-matrix. If B or N of a vector is 1, all examples or heads share the vector.
+vectors have shape (B, N, L), where L is the number of rows or columns of the score map. A matrix
+may have fewer heads than the kernel. Groups of consecutive heads of the kernel then use the same
+head of the matrix. If B or N of a vector is 1, all examples or heads share the vector.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -18,13 +18,13 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 
 
 class GridIndex(NamedTuple):
-    """Position of a block of rows among all blocks of a kernel.
+    """Block of rows of the score map that a thread block computes, with its example and head.
 
     Attributes:
       example: Index of the example.
-      head: Index of the head.
-      block: Index of the block among the blocks of the head.
-      heads: Number of heads.
+      head: Index of the query head.
+      block: Index of the block of rows among all blocks of this example and head.
+      heads: Number of query heads.
     """
 
     example: jax.Array
@@ -34,25 +34,38 @@ class GridIndex(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """One tile of the score map inside a compute warpgroup.
+    """One tile of the score map, and the functions with which a warpgroup reads its inputs.
+
+    The rows of the tile are queries and its columns are keys, or the reverse: see
+    `ScoreMap.is_transposed`. The memory warpgroup copies the inputs of the tile to ring buffers in
+    shared memory. Each array has its own ring buffer. A slot of a ring buffer holds the part of the
+    array that one tile needs.
+
+    Each function below takes the name of an array of `KernelInputs`. The functions `load_...`
+    return arrays in registers. The functions `wait...` return references to shared memory. All
+    vectors and masks have been copied before the tile begins, except for `KernelBody.late_vectors`.
+    Their slots are freed after the tile. The warpgroup must wait for each matrix, and must release
+    each matrix.
 
     Attributes:
-      row: Index of the first row.
-      column: Index of the first column.
+      row: Index of the first row of the tile.
+      column: Index of the first column of the tile.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
-      wait: Waits until a streamed matrix has arrived, and returns a reference to shared memory.
-      release: Frees the slot of a streamed matrix for the next copy.
-      load_vector: Loads a streamed vector. Vectors and entries have arrived before the tile begins,
-        except for `KernelBody.late_vectors`. The slots of all vectors are freed after the tile.
-      load_row_vector: Loads a vector of `KernelInputs.moving`, with one number per row.
-      load_diagonals: Loads a tile from a vector with one number per diagonal.
-      wait_diagonals: Waits for a matrix with one vector per diagonal, in a square tile of n rows.
-        Returns two references: to the vectors of the diagonals 0 to n - 1, and to the vectors of
-        the diagonals n to 2n - 1. Entry (row, column) of the tile is on diagonal row - column + n.
-      load_entries: Loads the tile of an array in `KernelInputs.entries`.
-      skip: Waits for a matrix that this tile does not use, and frees its slot.
-      ring_names: Names of all arrays in the ring buffer.
+      wait: Waits until a matrix of `KernelInputs.streamed` or `KernelInputs.moving` has been
+        copied, and returns a reference to the part of the matrix that belongs to the tile.
+      release: Frees the slot of a matrix, so that a later tile can be copied to the slot.
+      load_vector: Loads a vector of `KernelInputs.streamed`, one number per column of the tile.
+      load_row_vector: Loads a vector of `KernelInputs.moving`, one number per row of the tile.
+      load_diagonals: Loads a vector of `KernelInputs.diagonals`, and expands it to a tile that is
+        constant along each diagonal.
+      wait_diagonals: Waits for a matrix of `KernelInputs.diagonals`, which has one vector per
+        diagonal. The tile must be square, with n rows. Entry (row, column) of the tile is on
+        diagonal row - column + n. Returns two references: to the vectors of the diagonals 0 to
+        n - 1, and to the vectors of the diagonals n to 2n - 1.
+      load_entries: Loads the part of an array of `KernelInputs.entries` that belongs to the tile.
+      skip: Waits for a matrix that this tile does not use, and releases it.
+      ring_names: Names of all arrays that have a ring buffer.
     """
 
     row: jax.Array
@@ -71,22 +84,28 @@ class Tile(NamedTuple):
 
 
 class WarpgroupContext(NamedTuple):
-    """Data of a compute warpgroup that are the same for all tiles of a block of rows.
+    """Data that a compute warpgroup uses in all tiles of its rows.
+
+    The keys of all dicts are names. An input is resident if it stays in shared memory while the
+    warpgroup computes all tiles of its rows.
 
     Attributes:
-      score_map: Scoring, masking and orientation of the score map.
-      row: Index of the first row of the warpgroup.
-      resident: References to the resident matrices in shared memory. Matrices in
-        `TileConfig.held` are tiles in registers on a GPU.
-      vectors: Resident vectors in registers, one number per row.
-      scalars: Scalars of the example and the head.
-      skipped_sums: References to sums over the tiles that the warpgroup skips. The sums are in
-        global memory.
+      score_map: Describes how scores are computed and masked, and whether the rows are queries or
+        keys.
+      row: Index of the first row of the warpgroup. In `position_gradient`, index of its first
+        diagonal.
+      resident: Resident matrices, one row for each row of the warpgroup. Each is a reference to
+        shared memory. On a GPU, the matrices named in `TileConfig.held` are arrays in registers
+        instead.
+      vectors: Resident vectors in registers, one number for each row of the warpgroup.
+      scalars: Tuples of numbers that belong to the example and the head.
+      skipped_sums: References to precomputed sums in global memory, which replace the tiles that
+        the warpgroup skips: see `skipped_tiles`.
       operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
         None on a GPU.
-      global_rows: Returns a reference to consecutive rows of an array in global memory, given the
-        name of the array, the first row and the number of rows. The array is an entry of
-        `KernelInputs.gathered` or an output in `KernelBody.scattered`.
+      global_rows: Returns a reference to consecutive rows of an array in global memory. The
+        arguments are the name of the array, the index of the first row and the number of rows. The
+        array is an input of `KernelInputs.gathered` or an output named in `KernelBody.scattered`.
       scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
     """
 
@@ -102,19 +121,25 @@ class WarpgroupContext(NamedTuple):
 
 
 class KernelBody(NamedTuple):
-    """Computation of one kernel: three functions of a loop that updates a state tile by tile.
+    """Computation of one kernel: three functions that a warpgroup calls for its rows.
+
+    The warpgroup calls `initialize` once, `step` for one tile after the other, and `finish` at the
+    end. The functions pass on a state, which consists of arrays in registers.
 
     Attributes:
       initialize: Returns the state before the first tile.
-      step: Returns the state after a tile, computed from the state before the tile.
-      finish: Returns a dict from name to output, computed from the state after the last tile.
-      scattered: Names of further outputs. `step` writes their entries to global memory.
-      scratch: Buffers that a warpgroup needs: a dict from name to number of entries and dtype.
+      step: Returns the state after a tile. The last argument is the state before the tile.
+      finish: Returns a dict from name to output. The last argument is the state after the last
+        tile.
+      scattered: Names of the outputs that `finish` does not return, because `step` writes single
+        entries of them to global memory.
+      scratch: Buffers in shared memory that each warpgroup needs. The key is the name of the
+        buffer, and the value is its number of elements and its dtype.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
-        `step` has loaded.
-      late_vectors: Names of streamed vectors for which `step` waits when it loads them, instead of
-        before the tile. The compiler does not move instructions across this wait. `step` loads
-        each of them at most once.
+        `step` has loaded. All loads from shared memory are then complete when `step` ends.
+      late_vectors: Names of vectors of `KernelInputs.streamed` for which the warpgroup waits when
+        `step` loads them. For all other vectors, it waits before `step`. The compiler does not move
+        instructions across a wait. `step` loads each late vector at most once.
     """
 
     initialize: Callable[[WarpgroupContext], Any]
@@ -129,25 +154,27 @@ class KernelBody(NamedTuple):
 class KernelInputs(NamedTuple):
     """Input arrays of a kernel. All fields except `runs` are dicts from name to array.
 
-    Most kernels work on blocks of rows of the score map. Only `position_gradient` works on blocks
+    Most kernels compute blocks of rows of the score map. Only `position_gradient` computes blocks
     of diagonals. Entry (row, column) of the score map is on diagonal origin + row - column, where
     `origin` is an argument of `run_tile_loop`.
 
     Attributes:
-      resident: Arrays indexed by row. In `position_gradient`, arrays indexed by diagonal.
-      streamed: Arrays indexed by column.
-      diagonals: Arrays indexed by diagonal: vectors of shape (B, N, D) and matrices of shape
-        (B, D, N, W).
-      moving: Arrays indexed by row in `position_gradient`. Empty in all other kernels. In
-        `position_gradient`, `moving` and `entries` have `count_leading_rows` additional rows at the
-        start.
+      resident: Arrays indexed by row of the score map: vectors of shape (B, N, L) and matrices of
+        shape (B, L, N, W). In `position_gradient`, they are indexed by diagonal.
+      streamed: Arrays indexed by column of the score map, with the same shapes.
+      diagonals: Arrays indexed by diagonal, with the same shapes.
+      moving: Arrays indexed by row of the score map, in `position_gradient`. Empty in all other
+        kernels. In `position_gradient`, the rows of `moving` and `entries` are padded with zeros:
+        by `count_leading_rows` rows before row 0, and by one block of rows at the end.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         If B or N is 1, all examples or heads share the array.
       scalars: A few numbers for each example and head, shape (B, N, count).
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
-      skipped_sums: Sums over the tiles that each part of a block skips, shape
-        (B, N, blocks * parts, W). See `TileSchedule.parts`.
-      gathered: Matrices that stay in global memory, where `KernelBody.step` reads single entries.
+      skipped_sums: Precomputed sums that replace the tiles that a block skips, shape
+        (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
+      gathered: Matrices of shape (B, T, N, 2k + 1), with one number for each query and relation
+        (see the module `relations`). `KernelBody.step` reads single numbers of them from global
+        memory.
     """
 
     resident: dict[str, jax.Array]
@@ -162,9 +189,12 @@ class KernelInputs(NamedTuple):
 
 
 def count_leading_rows(config: TileConfig) -> int:
-    """Return the number of rows before row 0 that `KernelInputs.moving` contains.
+    """Return the number of rows of zeros before row 0 in the arrays of `KernelInputs.moving`.
 
-    The first tile of a block of diagonals may begin before row 0, but the rows of at least one
-    warpgroup begin at row 0 or later.
+    The rows of these arrays are keys. In the kernel `position_gradient`, the warpgroups of a thread
+    block compute tiles with the same columns and consecutive rows. If the tile of warpgroup 0
+    begins at row r, the tile of warpgroup w begins at row r + w * config.rows. The tile of the last
+    warpgroup begins at row 0 or later, but r may be negative. The smallest r is the negative of the
+    returned number.
     """
     return config.block_rows - config.rows

@@ -1,8 +1,9 @@
-"""Types of the arrays of each kernel, from which the tile sizes of the kernel are chosen.
+"""Types (shapes and dtypes) of the arrays of each kernel, for the selection of its tile sizes.
 
 The tile sizes must be known before the arrays are made, because the arrays are padded to multiples
-of the tile sizes. The size of a buffer in shared memory depends on the number of axes of the array,
-on the width of a matrix and on the dtype. All other axes have size 1 in these types.
+of the tile sizes. Tile sizes are selected by the shared memory that they need. The size of a buffer
+in shared memory depends only on the number of axes of its array, on the width W (the last axis) of
+a matrix, and on the dtype. All other axes have size 1 in the types of this module.
 """
 
 from typing import Any
@@ -26,7 +27,10 @@ SCATTERED = ("band_scores", "band_gradient")  # outputs that are never in shared
 
 
 def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
-    """Return the types of the arrays that a kernel of a call copies through shared memory.
+    """Return the types of the arrays that a kernel copies to or from shared memory.
+
+    The width of a matrix (its last axis) is correct. All other axes have size 1, because they do
+    not influence the size of a buffer in shared memory.
 
     Args:
       kernel: Name of the kernel: the name of a field of `TileConfigs`.
@@ -64,7 +68,11 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
-    """Return two dicts from name to type: inputs with a row per query, and with a row per key."""
+    """Return the types of the inputs of a kernel, as two dicts from name to type.
+
+    The first dict contains the inputs with one row or number per query, and the second dict those
+    with one row or number per key.
+    """
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
     is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
@@ -94,7 +102,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
 
 
 def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
-    """Return the types of the outputs that are copied from shared memory."""
+    """Return a dict from name to type of the outputs that a kernel writes via shared memory."""
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     relations = RelationArrays(plan, operands, length_multiple=1)
     outputs: Types = {kernel: VECTOR}

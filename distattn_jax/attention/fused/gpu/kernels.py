@@ -1,4 +1,4 @@
-"""The six kernels on a Hopper GPU: their tile sizes, their arrays, and the function that runs them.
+"""The six attention kernels on a Hopper GPU: tile sizes, conversion of arrays, and calls.
 
 The module `kernel_calls` of the package `fused` lists the inputs and outputs of each kernel.
 """
@@ -40,12 +40,24 @@ BODIES = {
 
 
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
-    """Return the kernels for Hopper GPUs, bound to the plan and the operands."""
+    """Return functions that run the kernels of one attention call on a Hopper GPU.
+
+    Args:
+      plan: Static options of the call.
+      operands: Arrays of the call.
+    """
     return _HopperKernels(plan, operands).bind()
 
 
 class _HopperKernels(KernelCalls):
-    """The kernels of one attention call on a Hopper GPU."""
+    """The kernels of one attention call on a Hopper GPU.
+
+    Attributes:
+      configs: Tile sizes of each kernel.
+      arrays: Converts the operands to inputs of the kernels.
+      relations: Converts the arrays with one number for each query and relation.
+      function_table: Result of `tabulate_function`.
+    """
 
     separates_small_scores = True
 
@@ -77,7 +89,10 @@ class _HopperKernels(KernelCalls):
         return {name: x for name, x in inputs.items() if x is not None}
 
     def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors."""
+        """Return the gradient of the position vectors, `Operands.positions`.
+
+        The scoring must have position vectors.
+        """
         query, key = self.operands[:2]
         assert self.operands.positions is not None, "other scorings have no position vectors"
         positions = self.arrays.arrange_by_diagonal(self.operands.positions, is_transposed=True)
@@ -151,10 +166,11 @@ class _HopperKernels(KernelCalls):
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
-        """Return a dict with the first maximum of the online softmax of each head.
+        """Return {"initial_maximum": x}: the running maximum with which the online softmax starts.
 
-        It is 0 for heads with small scores (see `small_scores`). The dict is empty if the schedule
-        does not distinguish such heads.
+        x has the shape (B, N, 1). It is 0 for heads with small scores (see `small_scores`), and
+        -1e30 for all other heads. The dict is empty if no tile of the schedule has the property
+        `TileKind.has_small_scores`. All heads then start at -1e30.
         """
         if not any(kind.has_small_scores for kind in call.schedule.kinds):
             return {}
@@ -164,10 +180,12 @@ class _HopperKernels(KernelCalls):
     def _fill_unwritten(
         self, vector: Float[Array, "B N _"], written: int, number: float
     ) -> Float[Array, "B N _"]:
-        """Set the entries after the first `written` entries to `number`, if a kernel reads them.
+        """Return `vector` with all numbers from index `written` on set to `number`.
 
-        The padded vector may be longer than the rows of all blocks of the kernel that wrote the
-        vector. Kernels whose columns are queries read the vector up to the end of their last tile.
+        A kernel writes only the first `written` numbers of a padded output vector. The vector has
+        one number per query. Kernels whose columns are queries read whole tiles of it. Their last
+        tile may reach beyond the written numbers. If no tile of any kernel does, the vector is
+        returned unchanged.
         """
         queries = self.operands.query.shape[1]
         if all(queries + -queries % config.columns <= written for config in self.configs):

@@ -1,10 +1,10 @@
 """Operations on tiles in Mosaic GPU: register layouts, shared memory and matrix products.
 
-A tile belongs to one warpgroup of 128 threads and has a multiple of 64 rows. Tiles have the layout
-of a WGMMA accumulator. A per-row vector has one number for each row of a tile, and a per-column
-vector has one number for each column. A thread that holds entries of row i in its registers also
-holds number i of every per-row vector, and likewise for columns. Expanding a vector to a tile thus
-moves no data.
+A tile is a matrix in the registers of one warpgroup (128 threads). It has a multiple of 64 rows,
+and the layout of a WGMMA accumulator. A per-row vector has one number for each row of a tile, and a
+per-column vector has one number for each column. Vectors are in registers, too. A thread that holds
+entries of row i of a tile also holds number i of every per-row vector. The same is true for
+columns. Expanding a vector to a tile thus moves no data.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,10 @@ def kernel_options() -> dict[str, Any]:
 
 
 def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of a shared-memory buffer in the layout that matrix products require."""
+    """Return the type of a shared-memory buffer that matrix products can read.
+
+    The buffer has the tiled and swizzled layout that WGMMA requires.
+    """
     width = min(shape[-1], MAX_SWIZZLED_COLUMNS)
     swizzle = width * jnp.dtype(dtype).itemsize
     transforms = (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
@@ -47,87 +50,99 @@ def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 def round_up_width(width: int) -> int:
     """Round `width` up to a multiple of `MAX_SWIZZLED_COLUMNS`.
 
-    A slice of a `matrix_scratch` buffer must have such a number of columns.
+    If only some columns of a `matrix_scratch` buffer are read, their number must be such a
+    multiple.
     """
     return width + -width % MAX_SWIZZLED_COLUMNS
 
 
 def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of a shared-memory buffer that no matrix product reads."""
+    """Return the type of a shared-memory buffer with rows in plain order, without a swizzle.
+
+    No matrix product reads such a buffer.
+    """
     return plgpu.SMEM(shape, dtype)
 
 
 def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of the buffer `scratch` of `accumulate_products`.
+    """Return the type of the buffer that is the argument `scratch` of `accumulate_products`.
 
-    Return None on a GPU, where `accumulate_products` needs no buffer.
+    On a GPU, return None, because `accumulate_products` needs no buffer there.
     """
     return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
 def full(shape: tuple[int, ...], number: Any) -> jax.Array:
-    """Return a tile (if `shape` has two axes) or a per-row vector, filled with `number`."""
+    """Return a float32 array in registers, filled with `number`.
+
+    Args:
+      shape: (rows, columns) for a tile, (rows,) for a vector with one number per row of a tile.
+    """
     layout = plgpu.Layout.WGMMA if len(shape) == 2 else plgpu.Layout.WGMMA.reduce(1)
     return plgpu.layout_cast(jnp.full(shape, number, jnp.float32), layout)
 
 
 def row_indices(count: int) -> jax.Array:
-    """Return 0, 1, ..., count - 1 as a per-row vector."""
+    """Return 0, 1, ..., count - 1 as a vector with one number per row of a tile."""
     return plgpu.broadcasted_iota(jnp.int32, (count,), 0, layout=plgpu.Layout.WGMMA.reduce(1))
 
 
 def column_indices(count: int) -> jax.Array:
-    """Return 0, 1, ..., count - 1 as a per-column vector."""
+    """Return 0, 1, ..., count - 1 as a vector with one number per column of a tile."""
     return plgpu.broadcasted_iota(jnp.int32, (count,), 0, layout=plgpu.Layout.WGMMA.reduce(0))
 
 
 def load_tile(ref: Any) -> jax.Array:
-    """Load a tile from shared memory as float32."""
+    """Load a tile from shared memory into registers, and convert it to float32."""
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
 
 
 def load_operand(ref: Any) -> Any:
     """Load a matrix from shared memory into registers, as the first operand of a matrix product.
 
-    In interpret mode, return `ref` unchanged, because the interpreter cannot multiply a tile in
-    registers.
+    The interpreter cannot multiply a matrix in registers. In the interpreter, return `ref`
+    unchanged.
     """
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
 
 
 def load_entries(ref: Any) -> jax.Array:
-    """Load a tile of a mask from a `plain_scratch` buffer, as int32."""
+    """Load a tile of a mask from shared memory into registers, and convert it to int32.
+
+    Args:
+      ref: Reference to a buffer that was made with `plain_scratch`.
+    """
     return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.int32)
 
 
 def load_per_row(ref: Any) -> jax.Array:
-    """Load a per-row vector from shared memory."""
+    """Load a vector with one number per row of a tile, from shared memory into registers."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(1))
 
 
 def load_per_column(ref: Any) -> jax.Array:
-    """Load a per-column vector from shared memory."""
+    """Load a vector with one number per column of a tile, from shared memory into registers."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0))
 
 
 def load_per_column_from_global(ref: Any) -> jax.Array:
-    """Load a per-column vector from global memory."""
+    """Load a vector with one number per column of a tile, from global memory into registers."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0), optimized=False)
 
 
 def sum_rows(tile: jax.Array) -> jax.Array:
-    """Return the sum of each row of a tile as a per-row vector."""
+    """Return the sum of the entries in each row of a tile, one number per row."""
     return plgpu.layout_cast(tile.sum(axis=1), plgpu.Layout.WGMMA.reduce(1))
 
 
 def expand_per_row(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return a tile whose entry (i, j) is vector[i]."""
+    """Return a tile of the given shape whose entry (i, j) is vector[i]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(1))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [0]), plgpu.Layout.WGMMA)
 
 
 def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Return a tile whose entry (i, j) is vector[j]."""
+    """Return a tile of the given shape whose entry (i, j) is vector[j]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(0))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
 
@@ -135,13 +150,14 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def multiply_transposed(
     *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices.
+    """Return the matrix product a bᵀ for each pair (a, b), as float32 tiles.
 
     All products are started before the warpgroup waits for the first result.
 
     Args:
       *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
-      initial: Tiles that are added to the products. If None, nothing is added.
+      initial: One tile for each pair. Each tile is added to the product of its pair. If None,
+        nothing is added.
     """
     if initial is not None and not is_interpreted():
         return _multiply_onto(initial, pairs)
@@ -161,7 +177,7 @@ def multiply_transposed(
 def _multiply_onto(
     initial: tuple[jax.Array, ...], pairs: tuple[tuple[Any, Any], ...]
 ) -> tuple[jax.Array, ...]:
-    """Return initial + a bᵀ for each pair (a, b) of matrices in shared memory."""
+    """Return tile + a bᵀ for each tile in `initial` and the pair (a, b) at the same index."""
 
     def multiply(accumulators):
         for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
@@ -173,13 +189,14 @@ def _multiply_onto(
 def accumulate_products(
     totals: tuple[jax.Array, ...], *operands: Sequence[tuple[jax.Array, Any]], scratch: Any
 ) -> tuple[jax.Array, ...]:
-    """Return total + Σ a b for each total, where the sum is over the pairs (a, b) of this total.
+    """Add matrix products a @ b to each total, and return the new totals.
 
     Args:
-      totals: Accumulators in registers.
-      *operands: For each total, its pairs (a, b): tile a in registers, matrix b in shared memory.
-      scratch: Buffer in shared memory. The interpreter copies a to this buffer, because it cannot
-        multiply a tile in registers. `scratch` is None on a GPU.
+      totals: Float32 tiles in registers.
+      *operands: For each total, a sequence of pairs (a, b) whose products are added to the total. a
+        is a tile in registers, and b is a matrix in shared memory.
+      scratch: Buffer in shared memory to which the interpreter copies a, because it cannot multiply
+        a tile in registers. None on a GPU.
     """
     cast = tuple(tuple((a.astype(b.dtype), b) for a, b in pairs) for pairs in operands)
     if scratch is not None:
@@ -199,7 +216,7 @@ def accumulate_products(
 
 
 def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
-    """Return `total` + `a` @ `b`, after copying the tile `a` to the buffer `scratch`."""
+    """Copy the tile `a` to the buffer `scratch`, and return `total` + `scratch` @ `b`."""
     scratch[...] = a
     plgpu.commit_smem()
 

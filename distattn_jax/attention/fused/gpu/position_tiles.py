@@ -1,11 +1,14 @@
 """Products of queries with position vectors in one tile, for `PositionScoring`.
 
-There is one position vector R for each diagonal of the score map. The kernels compute the products
-of all queries of a tile with the 128 position vectors of the tile. From these products, `skew`
-selects the product of the query and the diagonal of each entry. The products of a query stay in the
-row of the query. If the score map is transposed, they stay in the column of the query.
+There is one position vector R[x] for each relative position x = i - j of a query i and a key j. All
+entries on one diagonal of the score map have the same relative position. A tile has 64 rows and 64
+columns, hence 127 diagonals. The kernels compute the product of each position query p_i of the tile
+with 128 position vectors. Entry (i, j) needs only one of these 128 products, p_i · R[i - j]. The
+function `skew` selects it. If the rows of the tile are queries, the products of a query are in its
+row before and after `skew`. If the columns are queries, they are in its column.
 
-In the backward pass, the gradient dP of the products is arranged by diagonals in the same way:
+In the backward pass, dP is the gradient of the products of the tile. The function `unskew` sorts dP
+by diagonal, so that matrix products can compute these sums:
 
     query gradient       dp_i = Σ_j dP_ij R[i - j]
     position gradient    dR[x] = Σ_{i - j = x} dP_ij p_i
@@ -27,10 +30,14 @@ SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
 def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
-    """Return the buffers that a kernel needs: a dict from name to number of entries and dtype.
+    """Return the buffers in shared memory that a kernel needs for position vectors.
+
+    The result has the form of `KernelBody.scratch`. It is empty if the scoring has no position
+    vectors.
 
     Args:
-      gradient_dtype: Dtype of the queries. None if the kernel does not call `gradient_by_diagonal`.
+      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`. Otherwise
+        None.
     """
     if not score_map.scoring.has_positions:
         return {}
@@ -41,20 +48,26 @@ def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[
 
 
 def clear_buffers(context: WarpgroupContext) -> None:
-    """Prepare the buffers of `gradient_by_diagonal` before the first tile."""
+    """Fill the buffer that `gradient_by_diagonal` uses with zeros.
+
+    Do nothing if the kernel has no such buffer.
+    """
     if UNSKEW in context.scratch:
         skew.clear(context.scratch[UNSKEW])
 
 
 class PositionTile(NamedTuple):
-    """Queries and position vectors of a tile, in shared memory.
+    """References to the position queries and position vectors of a tile, in shared memory.
+
+    The tile has 64 rows and 64 columns. The diagonal of its entry (row, column) is
+    row - column + 64. On a GPU, an array that `TileConfig.held` names is in registers instead.
 
     Attributes:
-      query: Queries that are multiplied by position vectors.
-      lower: Position vectors of the diagonals 0 to 63.
-      upper: Position vectors of the diagonals 64 to 127.
-      release: Frees the slots of `positions` and `position_query` in the ring buffer. An array that
-        is not in the ring buffer has no slot.
+      query: Part of `Operands.position_query` for the queries of the tile, one row per query.
+      lower: Position vectors of the diagonals 0 to 63, one row per diagonal.
+      upper: Position vectors of the diagonals 64 to 127, one row per diagonal.
+      release: Frees the slots of `query`, `lower` and `upper` in the ring buffers. Arrays that are
+        resident have no slot, and stay in shared memory.
     """
 
     query: Any
@@ -64,9 +77,10 @@ class PositionTile(NamedTuple):
 
 
 def wait_for_positions(context: WarpgroupContext, tile: Tile) -> PositionTile | None:
-    """Wait for the queries and position vectors of a tile.
+    """Wait for the position queries and position vectors of a tile, and return them.
 
-    Return None if the scoring has no position vectors.
+    The function waits until both are in shared memory. Return None if the scoring has no position
+    vectors.
     """
     if not context.score_map.scoring.has_positions:
         return None
@@ -94,16 +108,21 @@ def multiply_rows_and_columns(
     positions: PositionTile | None,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...]:
-    """Return a bᵀ for each pair (a, b) of matrices, plus the terms that depend on positions.
+    """Return the matrix product a bᵀ for each pair (a, b), plus terms for relations or positions.
 
-    The first pair consists of queries and keys. Its result includes the relation products or the
-    products with position vectors. The second pair, if present, consists of cotangents dO and
-    values. Its result includes the cotangent of the relation weights.
+    Entry (row, column) of a bᵀ is a[row] · b[column]. The first pair consists of the queries and
+    keys of the tile. To q · k, the function adds the relation products if the scoring has them, and
+    the products of position queries and position vectors if the scoring has these. The second pair,
+    if present, consists of the cotangents dO of the attention output and the values. To dO · v, the
+    function adds the cotangent of the relation weights if the scoring has them.
 
     Args:
-      *pairs: Pairs of a matrix for the rows and a matrix for the columns, in shared memory.
+      *pairs: Matrix a for the rows of the tile, and matrix b for its columns. If the rows are
+        queries, the pairs are (queries, keys) and (dO, values). If the rows are keys, the pairs are
+        (keys, queries) and (values, dO).
+      positions: Result of `wait_for_positions`.
       initial_gradient: Tile that is added to the result of the second pair. If None, nothing is
-        added. It has no effect if `positions` is given.
+        added. It must be None if `positions` is not None.
     """
     if positions is None:
         initial = initial_products(
@@ -129,7 +148,14 @@ def multiply_rows_and_columns(
 def multiply_score_operands(
     context: WarpgroupContext, tile: Tile, pair: tuple[Any, Any]
 ) -> jax.Array:
-    """Return q · k for a tile of queries and a tile of keys, plus the position terms."""
+    """Return a tile of the products q · k, plus terms for relations or positions.
+
+    The function `multiply_rows_and_columns` describes these terms.
+
+    Args:
+      pair: Matrix for the rows of the tile and matrix for its columns: (queries, keys) if the rows
+        are queries, and (keys, queries) if the rows are keys.
+    """
     positions = wait_for_positions(context, tile)
     (products,) = multiply_rows_and_columns(context, tile, pair, positions=positions)
     if positions is not None:
@@ -140,9 +166,15 @@ def multiply_score_operands(
 def gradient_by_diagonal(
     context: WarpgroupContext, product_gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Arrange the gradient of the products of a tile by diagonal.
+    """Sort the gradient of the products q · k of a tile by diagonal.
 
-    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127.
+    The diagonal of entry (row, column) is row - column + 64. Return two tiles, for the diagonals 0
+    to 63 and for the diagonals 64 to 127. If the rows of the score map are queries, a tile has one
+    row per query and one column per diagonal. If the columns are queries, it has one row per
+    diagonal and one column per query.
+
+    Args:
+      product_gradient: Gradient of the products, one number for each entry of the tile.
     """
     keeps_rows = not context.score_map.is_transposed
     return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)

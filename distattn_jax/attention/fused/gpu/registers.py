@@ -1,9 +1,10 @@
 """Operations on single registers of a tile in Mosaic GPU. Only a GPU can check this code.
 
-A tile has the layout of a WGMMA accumulator (see `mosaic`). Mosaic GPU arranges the registers of a
-thread in an array. This code uses three axes of the array. Axis 0 is the group of 64 rows, axis 1
-is the group of 8 columns (COLUMN_GROUP), and axis 4 has two entries, for the rows i and i + 8. A
-register holds two adjacent entries of a row.
+A tile has the layout of a WGMMA accumulator (see `mosaic`). Mosaic GPU represents the registers of
+a thread as a NumPy array of MLIR values. This code uses three axes of the array. The index on axis
+0 selects a group of 64 rows of the tile. The index on axis 1 selects a group of 8 columns
+(COLUMN_GROUP). The index on axis 4 is 0 for a row i and 1 for row i + 8. A register holds two
+adjacent entries of a row.
 """
 
 from collections.abc import Callable
@@ -27,12 +28,15 @@ COLUMN_GROUP = 8  # columns of a tile that neighbouring threads hold in the same
 def map_registers(
     function: Callable, shape: tuple[int, ...], *arguments: Any, dtype: Any = jnp.float32
 ) -> jax.Array:
-    """Return a tile whose registers are a function of the registers of the arguments.
+    """Call a function with the registers of the arguments, and return its result as a tile.
 
     Args:
-      function: Returns the registers of the tile. It receives each tile or scalar as an array of
-        MLIR values, and each reference as one MLIR value.
-      *arguments: Tiles, scalars or references to shared memory.
+      function: Function of as many arguments as there are in `arguments`. It receives the registers
+        of each tile or scalar as a NumPy array of MLIR values, and each reference as one MLIR
+        value. It returns the registers of the result as a NumPy array of MLIR values.
+      shape: Shape of the resulting tile.
+      *arguments: Tiles, scalars, or references to shared or global memory.
+      dtype: Dtype of the resulting tile.
     """
     layout = plgpu.Layout.WGMMA
     return_type = plgpu.ShapeDtypeStruct(shape, dtype, layout=layout)
@@ -49,20 +53,26 @@ def map_registers(
 
 
 def argument_type(argument: Any) -> Any:
-    """Return the type that `plgpu.inline_mgpu` needs for a tile, a scalar or a reference."""
+    """Return the type of an argument, as `plgpu.inline_mgpu` expects it in `arg_types`.
+
+    Args:
+      argument: Tile, scalar, or reference to memory.
+    """
     if not isinstance(argument, jax.Array):
         return plgpu.RefType()
     return plgpu.Layout.WGMMA if argument.ndim else plgpu.Layout.WG_SPLAT(())
 
 
 def copy_operand(operand: Any, index: jax.Array) -> Any:
-    """Copy a matrix that `mosaic.load_operand` returned, for the products of one tile.
+    """Return a copy of a matrix in registers, for the matrix products of one tile.
 
-    The copy avoids a bug of ptxas 13.0: if all tiles of a loop share an operand, ptxas keeps the
-    operand in registers that the same loop overwrites. The copy therefore depends on the tile: its
-    bits are combined with `index` >> 31, which is always 0.
+    The copy avoids a bug of ptxas 13.0: if all tiles of a loop use the same matrix in registers,
+    ptxas keeps it in registers that the loop overwrites. The copy is therefore made to depend on
+    the tile: its bits are combined (XOR) with `index` >> 31, which is always 0. In the interpreter,
+    return `operand` unchanged.
 
     Args:
+      operand: Result of `mosaic.load_operand`.
       index: Index of the tile, at least 0.
     """
     if is_interpreted():
@@ -82,13 +92,14 @@ def copy_operand(operand: Any, index: jax.Array) -> Any:
 def gather(ref: Any, *indices: jax.Array) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[indices[0][i, j], indices[1][i, j], ...], as float32.
 
-    Each thread loads its entries one by one. If `share_diagonals` is applied to the result, the
-    compiler removes the loads of the entries that are replaced. If the memory warpgroup will
-    overwrite the buffer, call `plgpu.commit_smem()` before the buffer is released, so that all
+    Each thread loads its entries one by one. If the result is passed to `share_diagonals`, the
+    compiler removes the loads of entries that `share_diagonals` replaces. If a later copy
+    overwrites the buffer, call `plgpu.commit_smem()` before the buffer is released, so that all
     loads are complete.
 
     Args:
-      ref: Buffer in shared memory without a tiled or swizzled layout, such as `plain_scratch`.
+      ref: Buffer in shared memory without a tiled or swizzled layout, such as
+        `mosaic.plain_scratch`.
       *indices: One tile of int32 indices for each axis of the buffer. They must lie inside the
         buffer: nothing checks them.
     """
@@ -112,7 +123,8 @@ def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
     """Load one number from shared memory.
 
     Args:
-      pairs: One register for each axis of the buffer. Each register holds two indices.
+      ref: Buffer in shared memory.
+      pairs: One register for each axis of the buffer. Each register holds two indices on this axis.
       i: 0 or 1, which selects one of the two indices of each register.
     """
     entries = [vector.extract(pair, dynamic_position=[], static_position=[i]) for pair in pairs]
@@ -122,11 +134,13 @@ def _load_entry(ref: ir.Value, pairs: list[ir.Value], i: int) -> ir.Value:
 def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
     """Return a tile whose entry (i, j) is ref[i - j + columns], as float32.
 
-    A thread loads each of its diagonals once. All addresses of a thread are one base address plus
-    constants, so that they take one register. This is faster than `gather`.
+    `rows` and `columns` are the two numbers in `shape`. The tile is constant along each diagonal,
+    so that a thread loads only one number per diagonal. All addresses of a thread are one base
+    address plus constants, so that they take one register. This is faster than `gather`.
 
     Args:
       ref: Vector of rows + columns numbers in shared memory.
+      shape: Number of rows and number of columns of the tile.
     """
     rows = mosaic.expand_per_row(mosaic.row_indices(shape[0]), shape)
     diagonals = rows - mosaic.expand_per_column(mosaic.column_indices(shape[1]), shape) + shape[1]
@@ -154,10 +168,10 @@ def load_diagonals(ref: Any, shape: tuple[int, int]) -> jax.Array:
 def share_diagonals(tile: jax.Array) -> jax.Array:
     """Return the tile unchanged, but let the compiler compute only about half of its entries.
 
-    Entry (i, j) of the tile must depend on i - j alone (a Toeplitz tile). Entry (i + 8, j + 8) then
-    equals entry (i, j), and the two entries are in registers of the same thread. This function
-    copies the register of (i, j) to (i + 8, j + 8). The compiler then removes the code that
-    computes (i + 8, j + 8), because its result is not used.
+    The tile must be constant along each diagonal (a Toeplitz tile). Entry (i + 8, j + 8) then
+    equals entry (i, j), and both are in registers of the same thread. This function copies the
+    register of (i, j) to that of (i + 8, j + 8). The compiler then removes the code that computed
+    entry (i + 8, j + 8), because its result is not used.
     """
     if is_interpreted():
         return tile

@@ -21,10 +21,13 @@ Outputs = dict[str, Array]
 
 
 class RelationArrays:
-    """Inputs and outputs of one attention call that have one number for each query and relation.
+    """Converts arrays with one number for each query and relation, for the kernels of one call.
 
-    The number of queries is padded to a multiple of `length_multiple`, so that a kernel never reads
-    or writes beyond the end of an array.
+    Before a kernel, `inputs` makes the inputs of the kernel. After a kernel, `assemble` combines
+    its outputs. In all inputs and outputs, the number of queries is padded to a multiple of
+    `length_multiple`, so that a kernel never reads or writes beyond the end of an array. A relation
+    is a clipped relative position, numbered from 0 to 2k, where k is the clip distance: see the
+    module `relations`.
     """
 
     def __init__(self, plan: Plan, operands: Operands, length_multiple: int):
@@ -38,12 +41,17 @@ class RelationArrays:
     def inputs(
         self, arrays: dict[str, Float[Array, "#B #T N R"]]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return the inputs of a kernel from `KernelCall.relations`.
+        """Convert the arrays of `KernelCall.relations` to inputs of a kernel.
+
+        Args:
+          arrays: Dict from name to array. R = 2k + 1 is the number of relations.
 
         Returns:
-          A dict of matrices of the shape (B, T, N, R), and a dict of vectors of the shape (B, N, T)
-          with the numbers of the end relations. T is padded. Both dicts are empty if `arrays` is
-          empty.
+          Two dicts. The first contains the padded arrays under the same names, shape
+          (B, padded T, N, R). The second contains vectors of shape (B, N, padded T): the numbers of
+          relation 0 under the name of the array plus "_before", and those of relation 2k under the
+          name plus "_after". A vector whose numbers are all 0 is absent. Both dicts are empty if
+          `arrays` is empty.
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():
@@ -56,24 +64,36 @@ class RelationArrays:
         return matrices, vectors
 
     def vector_names(self, *, has_cotangent: bool) -> list[str]:
-        """Return the names of the vectors in the result of `inputs`."""
+        """Return the names of the vectors in the second dict that `inputs` returns.
+
+        Args:
+          has_cotangent: True if the kernel reads the cotangent of the relation weights.
+        """
         names = ["relation_products"] * (self.operands.relation_products is not None)
         names += ["relation_cotangent"] * has_cotangent
         return [name + SUFFIXES[side] for name in names for side in self._vector_sides(name)]
 
     def _vector_sides(self, name: str) -> list[int]:
-        """Return the sides (BEFORE or AFTER) whose end relation has numbers other than 0.
+        """Return the end relations for which `inputs` makes a vector from an array.
 
-        The products of relation 0 are 0. Without dropout, the cotangent of relation 0 is also 0:
-        see `derivative`.
+        The result is a list of BEFORE, which stands for relation 0, and AFTER, which stands for
+        relation 2k. A side is absent if all numbers of its vector would be 0. The relation products
+        of relation 0 are 0. Without dropout, the cotangent of relation 0 is also 0: see
+        `derivative`. Under a causal mask, AFTER is absent, because no key has relation 2k.
+
+        Args:
+          name: Name of the array: "relation_products" or "relation_cotangent".
         """
         has_before = name == "relation_cotangent" and self.operands.dropout_words is not None
         return [side for side in self.sides if side == AFTER or has_before]
 
     def output_types(self, kernel: str) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from name to type of the outputs of a kernel that depend on relations.
+        """Return the types of those outputs of a kernel that depend on relations.
 
-        The dict is empty if the kernel has no such outputs.
+        The result is a dict from name to type. It is empty if the kernel has no such outputs.
+
+        Args:
+          kernel: Name of the kernel.
         """
         if kernel == "forward" and self.scoring.has_relation_weights:
             return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
@@ -91,9 +111,13 @@ class RelationArrays:
         }
 
     def assemble(self, outputs: Outputs, call: KernelCall, config: TileConfig) -> Outputs:
-        """Return a dict with the relation weights, or with the gradient of the relation products.
+        """Combine the outputs of a kernel that depend on relations into one array.
 
-        The dict is empty if the kernel has no outputs that depend on relations.
+        The result is {"relation_weights": W} for the kernel `forward`, and
+        {"relation_products": dP} for the kernel `query_gradient`. W and dP have shape
+        (B, T, N, 2k + 1): see the module `relations`. If all queries share the relation products,
+        dP is summed and has shape (1, 1, N, 2k + 1). The dict is empty if no output of the kernel
+        depends on relations.
         """
         if "band_scores" in outputs:
             is_written = self._find_written_entries(call.schedule, config)
@@ -106,9 +130,14 @@ class RelationArrays:
     def _assemble_weights(
         self, outputs: Outputs, is_kept: Bool[Array, "B T N R"]
     ) -> Float[Array, "B T N R"]:
-        """Return the relation weights W from the outputs of the forward kernel.
+        """Compute the relation weights W from the outputs of the forward kernel.
 
-        Masked entries of `band_scores` have the score -1e30.
+        The output `band_scores` contains scores, from which the weights are computed. Masked
+        entries have the score -1e30 and thus the weight 0.
+
+        Args:
+          outputs: Dict from name to output of the kernel.
+          is_kept: True for each query and relation whose score the kernel has written.
         """
         operands = self.operands
         scores = outputs["band_scores"][:, : operands.query.shape[1]]
@@ -123,9 +152,15 @@ class RelationArrays:
     def _assemble_gradient(
         self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
     ) -> Float[Array, "#B #T N R"]:
-        """Return the gradient of the relation products from the outputs of `query_gradient`.
+        """Compute the gradient of the relation products from the outputs of `query_gradient`.
 
-        The gradient of relation 0 is 0, because its products are 0: see `relations`.
+        The gradient of relation 0 is 0, because the relation products of relation 0 are always 0:
+        see the module `relations`. If all queries share the relation products, the gradient is
+        summed over examples and queries.
+
+        Args:
+          outputs: Dict from name to output of the kernel.
+          is_written: True for each query and relation whose gradient the kernel has written.
         """
         gradient = outputs["band_gradient"][:, : self.operands.query.shape[1]]
         gradient = _add_ends(gradient, is_written, (None, outputs.get("gradient_after")))
@@ -135,7 +170,13 @@ class RelationArrays:
         return gradient
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
-        """Return a mask that is True for each query and relation whose key is in a visited tile."""
+        """Return a mask (B, T, N, R) that is True where a kernel has written a number.
+
+        Each relation from 1 to 2k - 1 of a query belongs to one key. The kernel writes the number
+        of this query and relation when it visits the tile that contains the key. If it does not
+        visit the tile, the number is undefined, and the mask is False. For relations 0 and 2k, do
+        not use the mask.
+        """
         query, key = self._indices()
         first, end = (
             jnp.repeat(bound * config.columns, config.block_rows // schedule.parts, axis=2)
@@ -144,7 +185,11 @@ class RelationArrays:
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
     def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
-        """Return a mask that is True for each query and relation whose key is not dropped."""
+        """Return a mask that is True for each query and relation whose weight is kept by dropout.
+
+        The weight is that of the only key in the relation. For relations 0 and 2k, which can have
+        several keys, do not use the mask.
+        """
         query, key = self._indices()
         query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
         query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
@@ -152,7 +197,12 @@ class RelationArrays:
         return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 
     def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
-        """Return the index of each query, and of the key for each query and relation."""
+        """Return the index of each query, and the index of the key for each query and relation.
+
+        Key i + offset + r - k is in relation r to query i. Its index may be negative or larger than
+        the index of the last key: then there is no such key. If r is 0 or 2k, other keys can also
+        be in relation r.
+        """
         k, offset = self.scoring.clip_distance, self.operands.offset
         query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]
         distance = jnp.arange(-k, k + 1, dtype=jnp.int32)[None, None, None, :]
@@ -164,10 +214,13 @@ def _add_ends(
     is_written: Bool[Array, "B T N R"],
     ends: tuple[Array | None, Array | None],
 ) -> Float[Array, "B T N R"]:
-    """Replace the first and the last relation of `inner` by `ends`, and unwritten entries by 0.
+    """Return `inner` with the numbers of the relations 0 and 2k replaced by those in `ends`.
 
     Args:
-      ends: Numbers of relation 0 and of relation 2k, shape (B, N, padded T). None stands for zeros.
+      inner: Array for all 2k + 1 relations. Only the relations 1 to 2k - 1 are used.
+      is_written: False for the numbers of `inner` that are undefined. They are replaced by 0.
+      ends: Two arrays of shape (B, N, padded T): the numbers of relation 0 and those of relation
+        2k. None stands for zeros.
     """
     relation = jnp.arange(inner.shape[-1])[None, None, None, :]
     result = jnp.where(is_written, inner, 0)
@@ -178,5 +231,5 @@ def _add_ends(
 
 
 def _as_column(vector: Array, rows: Array) -> Array:
-    """Rearrange (B, N, padded length) to (B, T, N, 1), where T is the length of `rows`."""
+    """Convert a vector (B, N, padded T) to an array (B, T, N, 1), where T is rows.shape[1]."""
     return jnp.moveaxis(vector[:, :, : rows.shape[1]], 1, 2)[..., None]

@@ -1,10 +1,12 @@
-"""Relations of the entries of one tile, and the arrays that are indexed by relation.
+"""Access to arrays with one number for each query and relation, for the entries of one tile.
 
-The relation of query i and key j is r = clip(j - i - offset, -k, k) + k: see `relations`. An array
-by relation has one number for each query and relation, shape (B, T, N, 2k + 1). Kernels read and
-write single entries of such an array in global memory, because the array may be too large for the
-shared memory. The numbers of the end relations 0 and 2k are also passed as vectors, named after the
-array with the suffix "_before" or "_after". If there is no such vector, the numbers are 0.
+The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k: see
+`relations`. An array by relation has one number for each query and relation, shape
+(B, T, N, 2k + 1). Kernels read and write single numbers of such an array in global memory, because
+the array may be too large for shared memory. Many keys of a query have one of the end relations 0
+and 2k. The numbers of these two relations are therefore also inputs of their own: vectors with one
+number per query. The name of such a vector is the name of the array with the suffix "_before"
+(relation 0) or "_after" (relation 2k). If there is no vector with this name, the numbers are 0.
 """
 
 from typing import Any, NamedTuple
@@ -20,7 +22,11 @@ SUFFIXES = {BEFORE: "_before", AFTER: "_after"}
 
 
 class RelationTile(NamedTuple):
-    """Relations of the entries of a tile, for a `RelationScoring`.
+    """Methods that read and write arrays by relation for the entries of one tile.
+
+    An array by relation has one number for each query and relation. A relation is a clipped
+    relative position, numbered from 0 to 2k. The end relations 0 and 2k are those of keys that are
+    at least k positions before or after the query.
 
     Attributes:
       context: Data of the warpgroup.
@@ -32,14 +38,17 @@ class RelationTile(NamedTuple):
 
     @property
     def is_transposed(self) -> bool:
-        """True if the rows are keys and the columns are queries."""
+        """True if the rows of the tile are keys and its columns are queries."""
         return self.context.score_map.is_transposed
 
     def read(self, name: str) -> jax.Array:
-        """Load the number of each entry of the tile, given its query and relation.
+        """Load a tile of numbers from an array with one number for each query and relation.
+
+        For query i and key j, the entry of the tile is array[i, r], where r is the relation of i
+        and j. The rows of the tile are queries, or keys if `is_transposed` is True.
 
         Args:
-          name: Name of an array with one number for each query and relation.
+          name: Name of the array.
         """
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:
@@ -49,12 +58,16 @@ class RelationTile(NamedTuple):
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
-        """Write the entries of the tile to global memory, except for relation 0 and relation 2k.
+        """Write the entries of a tile to an array by relation in global memory.
 
-        Many keys share these two relations, whose entries are summed: see `add_ends`.
+        For query i and key j, the entry is written to array[i, r], where r is the relation of i and
+        j. Entries of the relations 0 and 2k are not written: a query can have many keys in these
+        relations, so that `add_ends` sums them instead.
 
         Args:
-          name: Name of an array with one number for each query and relation.
+          name: Name of the array.
+          entries: Tile of the numbers to write. Its rows are queries, or keys if `is_transposed` is
+            True.
         """
         if not self.tile.kind.is_far:
             bands.scatter_band(self._locate(name), self._band(), entries)
@@ -66,12 +79,18 @@ class RelationTile(NamedTuple):
         entries: jax.Array,
         row_sum: jax.Array | None = None,
     ) -> list[jax.Array]:
-        """Add all entries whose relation is an end relation (0 or 2k) to the sums of their rows.
+        """Add the entries of the end relations 0 and 2k in each row to the sums of the row.
+
+        Return the new sums. Each end relation has its own sums. The rows of the tile must be
+        queries.
 
         Args:
-          sums: One per-row vector for each of `sides`.
-          sides: BEFORE for relation 0, AFTER for relation 2k.
-          row_sum: Sum of each row of `entries`. If None, it is computed if required.
+          sums: Sums before this tile, one vector for each of `sides`. A vector has one number per
+            row.
+          sides: End relations to sum: BEFORE for relation 0, AFTER for relation 2k.
+          entries: Tile of the numbers to sum.
+          row_sum: Sum of all entries in each row. If None, this function computes it when it needs
+            it.
         """
         if self.tile.kind.is_far:
             return [
@@ -87,9 +106,13 @@ class RelationTile(NamedTuple):
         ]
 
     def _read_end(self, name: str) -> jax.Array:
-        """Expand a vector with one number per query to a tile.
+        """Load a vector with one number per query, and expand it to a tile.
 
-        Return zeros if there is no vector with this name.
+        All keys of a query get the same number. If there is no vector with this name, return a tile
+        of zeros.
+
+        Args:
+          name: Name of the vector, which ends with "_before" or "_after".
         """
         if self.is_transposed:
             vector = self.tile.load_vector(name) if name in self.tile.ring_names else None
@@ -101,16 +124,20 @@ class RelationTile(NamedTuple):
         return expand(vector, self.tile.shape)
 
     def _locate(self, name: str) -> Any:
-        """Return a reference to the rows of an array in global memory for the queries of the tile.
+        """Return a reference to the part of an array by relation that belongs to the tile.
 
-        The array has one number for each query and relation.
+        The array is in global memory. The part has one row for each query of the tile, and one
+        column for each relation.
+
+        Args:
+          name: Name of the array.
         """
         axis = 1 if self.is_transposed else 0
         start = (self.tile.row, self.tile.column)[axis]
         return self.context.global_rows(name, start, self.tile.shape[axis])
 
     def _band(self) -> bands.Band:
-        """Return the entries of the tile between the end relations."""
+        """Return the `Band` of the tile: the entries with a relation from 1 to 2k - 1."""
         clip_distance = self.context.score_map.scoring.clip_distance
         first = clip_distance - read_lengths(self.context.scalars).offset
         if self.is_transposed:
@@ -127,13 +154,18 @@ def initial_products(
     with_cotangent: bool = False,
     initial_gradient: jax.Array | None = None,
 ) -> tuple[jax.Array, ...] | None:
-    """Return the initial accumulators of the matrix products, or None if they all start at 0.
+    """Return the initial values of the accumulators of the matrix products of a tile.
+
+    The first accumulator is for the products q · k. It starts at the relation products. If
+    `with_cotangent` is True, there is a second accumulator for dO · v, where dO is the cotangent of
+    the attention output. It starts at the cotangent of the relation weights plus
+    `initial_gradient`. A term that the scoring does not have is 0. Return None if all accumulators
+    start at 0.
 
     Args:
-      with_cotangent: If False, return one tile: the relation products, to which the kernel adds
-        q · k. If True, also return a second tile: the cotangent of the relation weights, to which
-        the kernel adds dO · v.
-      initial_gradient: Tile to add to the second tile, or None. It requires `with_cotangent`.
+      with_cotangent: If True, return two tiles. If False, return only the first.
+      initial_gradient: Tile to add to the second accumulator. None adds nothing. It must be None if
+        `with_cotangent` is False.
     """
     scoring = context.score_map.scoring
     is_present = {"relation_products": scoring.has_relation_products}
@@ -154,5 +186,14 @@ def initial_products(
 
 
 def name_ends(stem: str, sides: tuple[int, ...], ends: list[jax.Array]) -> dict[str, jax.Array]:
-    """Return a dict from the name of each vector of an end relation to the vector."""
+    """Return a dict that contains the vectors in `ends` under the names stem + suffix.
+
+    The suffix is "_before" for the side BEFORE and "_after" for the side AFTER. For example, the
+    stem "weight" yields the names "weight_before" and "weight_after".
+
+    Args:
+      stem: First part of the names.
+      sides: Side of each vector: BEFORE or AFTER.
+      ends: Vectors with one number per query, for relation 0 (BEFORE) or relation 2k (AFTER).
+    """
     return {stem + SUFFIXES[side]: end for side, end in zip(sides, ends, strict=True)}

@@ -20,23 +20,29 @@ VECTORS = "vectors"  # name of the barriers that vectors and entries share, exce
 
 
 class SharedMemory(NamedTuple):
-    """Buffers in shared memory and their barriers.
+    """Buffers in shared memory and their barriers. The dicts are from name to buffer or barriers.
 
     Attributes:
-      resident: Rows of each warpgroup. If the thread block computes several blocks of rows, each
-        warpgroup has two buffers, because the rows of the next block arrive early.
-      arrived: Barriers that complete when the rows of a warpgroup have been copied.
-      ring: Slots for the streamed columns, for diagonals, for moving rows and for the tiles of
-        arrays of entries.
-      full: Barriers that complete when a slot has been filled. Each matrix and each late vector has
-        its own barriers. All other vectors and entries share the barriers `VECTORS`, so that a tile
-        waits for them only once.
-      free: Barriers that complete when all warpgroups have released a slot. They have the same
-        names as `full`.
-      outputs: Outputs of each warpgroup, except for outputs that are written to the buffer of a
-        resident matrix. If a warpgroup has two buffers for resident rows, there are no such
-        outputs.
-      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products`, or None on a GPU.
+      resident: Inputs that stay in shared memory while a warpgroup computes all tiles of its rows.
+        Element w of axis 0 of a buffer contains the rows of warpgroup w. If a thread block computes
+        several blocks of rows, axis 0 has two elements for each warpgroup, because the rows of the
+        next block are copied before the current block ends.
+      arrived: One barrier for each element of axis 0 of `resident`. It completes when the rows of
+        the warpgroup have been copied.
+      ring: Ring buffers of the inputs that change with every tile: streamed columns, diagonals,
+        moving rows and masks. Axis 0 of a buffer is the slot. One slot contains the part of an
+        input that one tile needs. A matrix of diagonals or of moving rows needs several slots for
+        each tile: see `count_reused_blocks`.
+      full: One barrier for each slot of a ring buffer. It completes when the slot has been filled.
+        Each matrix and each late vector has its own barriers. All other vectors and the mask share
+        the barriers with the name `VECTORS`, so that a tile waits for them only once.
+      free: Barriers under the same names as in `full`. A barrier completes when all warpgroups have
+        released the slot.
+      outputs: Buffers for the outputs of each warpgroup. An output has no buffer here if it
+        overwrites the buffer of a resident input of the same name: see `_replaces_resident`. This
+        is possible only if each warpgroup has one element on axis 0 of `resident`.
+      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products` in the interpreter.
+        None on a real GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
     """
 
@@ -51,13 +57,13 @@ class SharedMemory(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """Everything that all warpgroups of a kernel share.
+    """Options, inputs, outputs and shared memory of a kernel, as all of its warpgroups see them.
 
     Attributes:
       call: Name, score map and schedule of the kernel.
       body: Computation of the kernel.
       config: Tile sizes, number of warpgroups and number of pipeline stages.
-      origin: Index of the main diagonal: see `run_tile_loop`.
+      origin: Index of the main diagonal of the score map: see `run_tile_loop`.
       inputs: References to the inputs in global memory.
       outputs: Dict from name to a reference to the output in global memory.
       memory: Buffers and barriers in shared memory.
@@ -73,11 +79,14 @@ class Kernel(NamedTuple):
 
 
 class KernelTypes(NamedTuple):
-    """Arrays of a kernel that are copied through shared memory, or their types.
+    """Types of the arrays of a kernel that need buffers in shared memory.
+
+    The dicts are from name to type, except for `scratch`. They may contain the arrays themselves
+    instead of their types.
 
     Attributes:
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
-      outputs: Outputs, except for `KernelBody.scattered`.
+      outputs: Outputs, except for those in `KernelBody.scattered`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
       late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
     """
@@ -95,7 +104,11 @@ class KernelTypes(NamedTuple):
 def collect_types(
     body: KernelBody, inputs: KernelInputs, output_types: dict[str, Any]
 ) -> KernelTypes:
-    """Return the types of the inputs and outputs of a kernel that pass through shared memory."""
+    """Return the arrays that a kernel copies to or from shared memory.
+
+    Args:
+      output_types: Dict from name to type of all outputs of the kernel.
+    """
     outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
 
@@ -104,9 +117,10 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
     """Return the types of all shared-memory buffers and barriers of a thread block.
 
     Args:
-      types: Arrays of the kernel.
-      config: Tile sizes.
-      row_slots: Number of blocks whose rows are in shared memory at the same time.
+      types: Types of the arrays that need buffers.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      row_slots: Number of blocks of rows that are in shared memory at the same time. It is 1, or 2
+        if a thread block computes several blocks of rows, one after the other.
     """
     dtype = next(iter(types.streamed.values())).dtype
     rows = functools.partial(_buffer, config.warpgroups, config.rows)
@@ -150,7 +164,13 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
 
 
 def _buffer(count: int, length: int, array: Any) -> Any:
-    """Return the type of `count` buffers, each for `length` rows of a matrix or a vector."""
+    """Return the type of a shared-memory buffer with `count` parts on axis 0.
+
+    Each part holds `length` rows of a matrix, or `length` numbers of a vector.
+
+    Args:
+      array: Matrix with four axes or vector with three axes, or its type.
+    """
     if len(array.shape) == 3:
         return mosaic.plain_scratch((count, length), array.dtype)
     return mosaic.matrix_scratch((count, length, array.shape[-1]), array.dtype)
@@ -161,7 +181,14 @@ def _barrier(count: int, arrivals: int = 1) -> Any:
 
 
 def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTypes) -> bool:
-    """Return True if an output uses the buffer of the resident matrix with the same name."""
+    """Return True if an output can overwrite a resident input in shared memory.
+
+    There must be a resident matrix with the same name, width and dtype as the output.
+
+    Args:
+      name: Name of the output.
+      output: Type of the output.
+    """
     rows = types.resident.get(name)
     return (
         rows is not None
@@ -171,9 +198,10 @@ def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTyp
 
 
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
-    """Return the number of copies per tile for each array that uses the barriers `VECTORS`.
+    """Return the number of copies per tile, for the arrays that share the barriers `VECTORS`.
 
-    The result is a dict from the name of the array to this number.
+    A copy moves a part of an array from global to shared memory. The result is a dict from name to
+    number. The arrays are the mask and all vectors except for `KernelBody.late_vectors`.
     """
     columns = {**types.streamed, **types.moving}
     vectors = [name for name, x in columns.items() if len(x.shape) == 3]
@@ -186,11 +214,14 @@ def _count_vector_copies(types: KernelTypes) -> dict[str, int]:
 
 
 def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) -> dict[str, int]:
-    """Return the number of blocks that a tile shares with the previous tile.
+    """Return the number of slots of a ring buffer that a tile reuses from the previous tile.
 
-    The result is a dict from the name of each matrix of diagonals or moving rows to this number. A
-    block of such a matrix has as many rows as a tile. Each tile needs one new block, and all blocks
-    of the previous tile but one. Each block is therefore copied once, and has its own slot.
+    The result is a dict from name to number n. It contains the matrices in `inputs.diagonals` and
+    `inputs.moving`. The matrices are copied in blocks of `config.rows` rows. Each block fills one
+    slot of the ring buffer. For a tile, the warpgroups of a thread block together need n + 1
+    successive blocks. For the next tile, these n + 1 blocks move on by one block. Hence n of them
+    are already in shared memory, and only one new block must be copied. For the first tile, all
+    n + 1 blocks are copied.
     """
     counts = {name: config.warpgroups for name, x in inputs.diagonals.items() if len(x.shape) == 4}
     moving = {name: config.warpgroups - 1 for name, x in inputs.moving.items() if len(x.shape) == 4}
@@ -200,7 +231,7 @@ def count_reused_blocks(inputs: KernelInputs | KernelTypes, config: TileConfig) 
 
 
 def count_bytes(memory: SharedMemory) -> int:
-    """Return the bytes of the buffers and barriers on a GPU."""
+    """Return the number of bytes of shared memory that all buffers and barriers take on a GPU."""
     total = 0
     for buffer in jax.tree.leaves(memory._replace(operand_scratch=None)):
         is_barrier = isinstance(buffer, plgpu.Barrier)

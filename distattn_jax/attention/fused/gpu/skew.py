@@ -1,14 +1,19 @@
-"""Conversion of a square tile between its entries (row, column) and its diagonals.
+"""Conversion of a tile between two arrangements: by row and column, and by diagonal.
 
-The diagonal of entry (row, column) is row - column + 64, from 1 to 127. An array by diagonal has
-one of two shapes: one row per row of the tile and one column per diagonal (`keeps_rows`), or one
-row per diagonal and one column per column of the tile. It consists of two tiles: `lower` contains
-the diagonals 0 to 63, and `upper` contains the diagonals 64 to 127.
+The tile has 64 rows and 64 columns. The diagonal of entry (row, column) is d = row - column + 64,
+from 1 to 127. An array by diagonal contains the entries of the tile in one of two forms:
 
-Each thread writes its entries to their destination in a buffer in shared memory, and then reads
-entries that other threads have written. With `keeps_rows`, all entries of a row stay in one warp.
-All addresses of a thread are a base address plus constants, and no two threads of a warp use the
-same bank. Only a GPU can check this code: the interpreter runs plain JAX instead.
+    keeps_rows = True     array[row, d] = tile[row, column],       shape (64, 128)
+    keeps_rows = False    array[d, column] = tile[row, column],    shape (128, 64)
+
+The array is divided into two tiles: `lower` contains the diagonals 0 to 63, and `upper` contains
+the diagonals 64 to 127. The function `skew` converts an array to a tile, and `unskew` converts a
+tile to an array.
+
+Each thread writes its entries to a buffer in shared memory, and then reads entries that other
+threads have written. With `keeps_rows`, all entries of a row stay in one warp. All addresses of a
+thread are a base address plus constants, and no two threads of a warp use the same bank. Only a GPU
+can check this code: the interpreter runs plain JAX instead.
 """
 
 from collections.abc import Callable
@@ -33,14 +38,17 @@ THREADS = 128  # of a warpgroup
 
 
 def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
-    """Convert an array by diagonal to a tile: each entry gets the number of its diagonal.
+    """Convert an array by diagonal to a tile of 64 rows and 64 columns.
+
+    Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
+    True, the array has shape (64, 128), and the entry is array[row, d]. If it is False, the array
+    has shape (128, 64), and the entry is array[d, column]. The array is passed as two halves.
 
     Args:
       scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
-      lower: Tile of the diagonals 0 to 63.
-      upper: Tile of the diagonals 64 to 127.
-      keeps_rows: True if an entry takes its number from its own row, False if it takes its number
-        from its own column.
+      lower: Half of the array with the diagonals 0 to 63, shape (64, 64).
+      upper: Half of the array with the diagonals 64 to 127, shape (64, 64).
+      keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
     """
     if is_interpreted():
         entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
@@ -78,15 +86,17 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
 
 
 def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
-    """Convert a tile to an array by diagonal. This is the inverse of `skew`.
+    """Convert a tile of 64 rows and 64 columns to an array by diagonal. Inverse of `skew`.
 
-    Return the tile of the diagonals 0 to 63, and the tile of the diagonals 64 to 127. Both contain
-    zeros where the tile has no entry on a diagonal.
+    Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
+    True, the array has shape (64, 128), and the entry moves to array[row, d]. If it is False, the
+    array has shape (128, 64), and the entry moves to array[d, column]. All other elements of the
+    array are 0. Return two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127.
 
     Args:
       scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has
         the dtype of the buffer. Call `clear` once before the first use of the buffer.
-      keeps_rows: True if a number stays in its row, False if it stays in its column.
+      keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
     """
     if is_interpreted():
         rows, columns = _indices()
@@ -135,7 +145,7 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
 
 
 def clear(scratch: Any) -> None:
-    """Fill the buffer of `unskew` with zeros."""
+    """Fill a buffer with zeros, before `unskew` uses it as `scratch` for the first time."""
     if is_interpreted():
         return
 
@@ -151,14 +161,14 @@ def clear(scratch: Any) -> None:
 
 
 def _indices() -> tuple[jax.Array, jax.Array]:
-    """Return the row and the column of each entry of a tile."""
+    """Return two tiles: the row index and the column index of each entry of a 64 x 64 tile."""
     rows, columns = (lax.broadcasted_iota(jnp.int32, (SIZE, SIZE), axis) for axis in (0, 1))
     return rows, columns
 
 
 # The rest of this file describes where a thread finds the entries of a tile. A register of a thread
 # contains the entries (row, column) and (row, column + 1) with
-#     row = 16 warp + 8 half + lane_row,    column = 8 group + 2 lane_column,
+#     row = 16 warp + 8 half + lane_row,    column = 8 group + lane_column,
 # where `half` is 0 or 1, and `group` is from 0 to 7. Buffers store groups of 8 columns: a row of a
 # group is contiguous, and so are the rows of a group. Offsets and bases are numbers of entries. The
 # base depends on the thread and on i, 0 or 1, which selects the entry of a register. The offset
@@ -169,12 +179,15 @@ def _indices() -> tuple[jax.Array, jax.Array]:
 
 
 class _Thread(NamedTuple):
-    """Position of a thread in a tile: its warp, and its place in each group of 8 x 8 entries.
+    """Position of the entries that a thread holds in a tile of 64 rows and 64 columns.
+
+    Warp w holds the rows 16 * w to 16 * w + 15 of the tile, which consist of blocks of 8 rows and 8
+    columns. A thread holds two adjacent entries at the same place in each of these blocks.
 
     Attributes:
-      double_warp: Index of the warp times 2. The rows of the warp begin with row 8 * `double_warp`.
-      lane_row: Row in a group, from 0 to 7.
-      lane_column: Column of the first of two entries in a group: 0, 2, 4 or 6.
+      double_warp: 2 * w, where w is the index of the warp, from 0 to 3.
+      lane_row: Row of both entries in each block, from 0 to 7.
+      lane_column: Column of the first of the two entries in each block: 0, 2, 4 or 6.
     """
 
     double_warp: ir.Value
@@ -192,14 +205,20 @@ class _Thread(NamedTuple):
 
     @property
     def row(self) -> ir.Value:
-        """First of the two rows of the thread. The second one (half = 1) is 8 rows below."""
+        """Index of the first of the two rows of the tile in which the thread holds entries.
+
+        The index of the second row is larger by 8.
+        """
         return _add(_times(self.double_warp, 8), self.lane_row)
 
 
 class _SkewedRows:
-    """Buffer of a `skew` that moves entries within their rows: 64 rows and 10 groups of 8 columns.
+    """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is True.
 
-    Column 0 of the tile is column 8 of the buffer, which is the first column of group 1.
+    The tile has 64 rows and 64 columns. The buffer consists of 10 groups. A group has 64 rows and 8
+    columns. Groups 1 to 8 contain the tile: columns 0 to 7 of the tile are in group 1, and so on.
+    Groups 0 and 9 receive numbers that fall outside of the tile. The index of a number in the
+    buffer is a base, which depends on the thread, plus an offset, which is a constant.
     """
 
     wait = staticmethod(utils.warp_barrier)
@@ -211,10 +230,19 @@ class _SkewedRows:
         return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+        """Return two constants for the store of one register: `block` and `offset`.
 
-        A number moves to the group of 8 columns 2 warp + block, or to the group before. It is
-        stored only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
+        8 * group to 8 * group + 7. The column of the tile to which a number moves depends on the
+        thread. It is one of the columns 8 * b to 8 * b + 7 or of the 8 columns before them, where
+        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
+        columns 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
+        their index in the buffer that is the same for all threads.
+
+        Args:
+          group: Index of the group of 8 columns that contains the register, from 0 to 7.
+          half: 0 if the register is in the first row of the thread, 1 if it is in the second row.
+          part: 0 for `lower`, 1 for `upper`.
         """
         block = half - group + 8 * (1 - part)
         return block, block * 8 * SIZE + 64 * half
@@ -228,9 +256,13 @@ class _SkewedRows:
 
 
 class _SkewedColumns:
-    """Buffer of `skew` if columns are kept: 8 groups of 80 rows.
+    """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is False.
 
-    Row 0 of the tile is row 8 of the buffer.
+    The tile has 64 rows and 64 columns. The buffer consists of 8 groups. A group has 80 rows and 8
+    columns. Columns 0 to 7 of the tile are in group 0, and so on. Row 0 of the tile is row 8 of
+    each group. The 8 rows before the tile and the 8 rows after it receive numbers that fall outside
+    of the tile. The index of a number in the buffer is a base, which depends on the thread, plus an
+    offset, which is a constant.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
@@ -243,10 +275,19 @@ class _SkewedColumns:
         return _add(_times(row, 8), _place(column, total))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
-        """Return the block and the offset of a register of `lower` (part 0) or `upper` (part 1).
+        """Return two constants for the store of one register: `block` and `offset`.
 
-        A number moves to the group of 8 rows 2 warp + block, or to the group before. It is stored
-        only if 0 <= 2 warp + block <= 8. Otherwise, both groups lie outside of the tile.
+        The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
+        8 * group to 8 * group + 7. The row of the tile to which a number moves depends on the
+        thread. It is one of the rows 8 * b to 8 * b + 7 or of the 8 rows before them, where
+        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
+        rows 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
+        their index in the buffer that is the same for all threads.
+
+        Args:
+          group: Index of the group of 8 columns that contains the register, from 0 to 7.
+          half: 0 if the register is in the first row of the thread, 1 if it is in the second row.
+          part: 0 for `lower`, 1 for `upper`.
         """
         block = half + group - 8 * (1 - part)
         return block + 1, group * self.group_size + block * 64
@@ -260,7 +301,12 @@ class _SkewedColumns:
 
 
 class _UnskewedRows:
-    """Buffer of `unskew` if rows are kept: 16 groups of 64 rows."""
+    """Layout of the buffer in shared memory that `unskew` uses if `keeps_rows` is True.
+
+    The buffer contains an array of 64 rows and 128 diagonals, as 16 groups of 64 rows and 8
+    columns. The index of a number in the buffer is a base, which depends on the thread, plus an
+    offset, which is a constant.
+    """
 
     wait = staticmethod(utils.warp_barrier)
 
@@ -278,9 +324,11 @@ class _UnskewedRows:
 
 
 class _UnskewedColumns:
-    """Buffer of an `unskew` that moves entries within their columns: 8 groups of 8 columns.
+    """Layout of the buffer in shared memory that `unskew` uses if `keeps_rows` is False.
 
-    Each group has 128 rows.
+    The buffer contains an array of 128 diagonals and 64 columns, as 8 groups of 128 rows and 8
+    columns. The index of a number in the buffer is a base, which depends on the thread, plus an
+    offset, which is a constant.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
@@ -297,14 +345,22 @@ class _UnskewedColumns:
 
 
 def _load_base(thread: _Thread) -> ir.Value:
-    """Return the index of the first entry that a thread loads in `unskew`."""
+    """Return the index of the first number that a thread loads from the buffer of `unskew`.
+
+    The differences to the other indices are constants.
+    """
     return _add(_times(thread.row, 8), thread.lane_column)
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
-    """Return the index in a group of 8 columns at which the buffer of `skew` stores a column.
+    """Return the column of the buffer of `skew` at which a number is stored, from 0 to 7.
 
-    Columns 2n and 2n + 1 are exchanged in every other group of 4 rows.
+    In rows 4 to 7 of every 8 rows, column 0 is exchanged with column 1, 2 with 3, 4 with 5, and 6
+    with 7. No two threads of a warp then use the same bank.
+
+    Args:
+      column: Column of the number in its group of 8 columns.
+      row: Row of the number.
     """
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 
@@ -320,13 +376,20 @@ _STORE_IF = """{{
 
 
 def _run(kind: Any, arguments: list[ir.Value], code: str, constraints: str) -> Any:
-    """Emit inline PTX code. `kind` is the type of the result, or None if there is no result."""
+    """Emit inline PTX code, and return its result.
+
+    Args:
+      kind: MLIR type of the result. None if the code has no result.
+      arguments: Operands of the code, after the result.
+      code: PTX code. $0, $1, ... stand for the result (if there is one) and the arguments.
+      constraints: Register types of the operands, in the syntax of LLVM inline assembly.
+    """
     kind = ir.Type.parse("!llvm.void") if kind is None else kind
     return llvm.inline_asm(kind, arguments, code, constraints, has_side_effects=True)
 
 
 def _shared_address(ref: Any) -> ir.Value:
-    """Return the address of a buffer in shared memory in bytes, as int32."""
+    """Return the address of a shared-memory buffer as a 32-bit integer, in bytes."""
     return llvm.ptrtoint(ir.IntegerType.get_signless(32), utils.memref_ptr(ref))
 
 

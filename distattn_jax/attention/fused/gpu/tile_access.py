@@ -26,11 +26,13 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 class BlockNumbers(NamedTuple):
     """Numbers that a compute warpgroup reads from global memory for a block of rows.
 
+    Tiles are numbered from left to right: tile n begins at column n * `TileConfig.columns`.
+
     Attributes:
-      bounds: First tile that the block visits, and its last tile plus 1.
-      starts: First tile of each loop of the warpgroup: see `TileSchedule.loops`.
-      end: Last tile of the last loop, plus 1.
-      scalars: Scalars of the example and the head.
+      bounds: Index of the first tile that the block visits, and index of its last tile plus 1.
+      starts: Index of the first tile of each loop of the warpgroup: see `TileSchedule.loops`.
+      end: Index of the last tile of the last loop, plus 1.
+      scalars: Dict from name to a tuple of numbers that belong to the example and the head.
     """
 
     bounds: tuple[jax.Array, jax.Array]
@@ -40,7 +42,14 @@ class BlockNumbers(NamedTuple):
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
-    """Read all numbers of a block that a warpgroup needs, so that it waits for them only once."""
+    """Read from global memory the numbers that a warpgroup needs for a block of rows.
+
+    All of them are read at once, so that the warpgroup waits only once.
+
+    Args:
+      warpgroup: Index of the warpgroup.
+      grid_index: Example, head and block.
+    """
     schedule = kernel.call.schedule
     read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
     return BlockNumbers(
@@ -62,10 +71,14 @@ def make_context(
     buffer: Any,
     row: jax.Array,
 ) -> WarpgroupContext:
-    """Wait until the rows of a warpgroup have been copied, and return its context.
+    """Wait until the resident inputs of a warpgroup have been copied, and return its context.
 
     Args:
-      buffer: Index of the buffers that contain the rows of the warpgroup.
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the warpgroup.
+      scalars: Numbers that belong to the example and the head.
+      buffer: Index on axis 0 of `SharedMemory.resident` at which the rows of the warpgroup are.
+      row: Index of the first row of the warpgroup.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
@@ -106,13 +119,18 @@ def make_tile(
     kind: TileKind,
     reused_blocks: dict[str, int],
 ) -> tuple[Tile, Callable[[], None]]:
-    """Wait for the vectors and entries of a tile, except for `KernelBody.late_vectors`.
+    """Return a tile, and a function that frees the slots of the vectors and the mask of the tile.
 
-    Return the tile, and a function that frees the slots of its vectors and entries.
+    Before it returns, `make_tile` waits until the vectors and the mask are in shared memory. It
+    waits neither for matrices nor for `KernelBody.late_vectors`.
 
     Args:
-      index: Index of the tile among the tiles of its rows.
-      iteration: Number of earlier tiles that the warpgroup has computed or skipped.
+      row: Index of the first row of the tile.
+      warpgroup: Index of the warpgroup.
+      index: Index of the tile. The first column of the tile is index * `config.columns`.
+      iteration: Number of tiles that the warpgroup has computed or skipped before. It determines
+        the slots of the tile in the ring buffers.
+      kind: Properties of the tile that the schedule guarantees.
       reused_blocks: Result of `count_reused_blocks`.
     """
     config, memory = kernel.config, kernel.memory

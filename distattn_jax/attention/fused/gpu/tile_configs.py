@@ -1,6 +1,6 @@
-"""Types that hold tile sizes, warpgroups and pipeline stages of a kernel.
+"""Classes for the tile sizes, number of warpgroups and number of pipeline stages of a kernel.
 
-The module `tile_selection` selects them.
+The module `tile_selection` selects these numbers.
 """
 
 import math
@@ -16,19 +16,21 @@ MIN_LONG_LENGTH = 1024  # of queries and of keys
 
 
 class TileConfig(NamedTuple):
-    """Tile shape, warpgroups and pipeline stages of one kernel.
+    """Tile sizes, number of warpgroups and number of pipeline stages of one kernel.
+
+    The rows and columns are those of the score map, whose rows are queries or keys.
 
     Attributes:
-      rows: Number of rows of a tile. The compute warpgroups of a thread block have different rows.
+      rows: Number of rows of a tile. Each compute warpgroup of a thread block has its own rows.
       columns: Number of columns of a tile.
       warpgroups: Number of compute warpgroups of a thread block. One additional warpgroup copies
-        the columns into shared memory.
-      stages: Number of tiles whose columns are in shared memory at the same time.
-      is_persistent: If True, there are at most as many thread blocks as processors, and a thread
-        block may compute several blocks of rows, one after the other. If False, there is one thread
-        block for each block of rows.
-      held: Names of the resident matrices that are kept in registers. A matrix product then reads
-        only its other operand from shared memory.
+        the inputs of the columns into shared memory.
+      stages: Number of tiles whose inputs are in shared memory at the same time.
+      is_persistent: If True, there are at most as many thread blocks as processors (SMs) of the
+        GPU, and a thread block may compute several blocks of rows, one after the other. If False,
+        there is one thread block for each block of rows.
+      held: Names of the resident matrices (inputs of the rows) that are kept in registers. A matrix
+        product then reads only its other operand from shared memory.
     """
 
     rows: int = 64
@@ -40,36 +42,36 @@ class TileConfig(NamedTuple):
 
     @property
     def tile_shape(self) -> tuple[int, int]:
-        """Number of rows and number of columns of a tile. One warpgroup computes one tile."""
+        """Number of rows and number of columns of a tile, which one warpgroup computes."""
         return self.rows, self.columns
 
     @property
     def block_rows(self) -> int:
-        """Number of rows of a block: the rows of all compute warpgroups of a thread block."""
+        """Number of rows that all compute warpgroups of a thread block have together."""
         return self.rows * self.warpgroups
 
 
 def count_processors() -> int:
     """Return the number of processors (streaming multiprocessors) of the local GPU.
 
-    Without a local GPU, return the number of an H200.
+    Without a local GPU, return the number of processors of an H200.
     """
     gpus = [device for device in jax.local_devices() if device.platform == "gpu"]
     return getattr(gpus[0], "core_count", H200_PROCESSORS) if gpus else H200_PROCESSORS
 
 
 def count_thread_blocks(config: TileConfig, blocks: int) -> int:
-    """Return the number of thread blocks of a kernel.
+    """Return the number of thread blocks with which a kernel is launched.
 
     Args:
-      config: Tile sizes.
+      config: Configuration of the kernel.
       blocks: Number of blocks of rows, summed over all examples and heads.
     """
     return min(blocks, count_processors()) if config.is_persistent else blocks
 
 
 class TileConfigs(NamedTuple):
-    """Tile shapes, warpgroups and pipeline stages of the six kernels."""
+    """Tile sizes, warpgroups and pipeline stages of each of the six kernels."""
 
     forward: TileConfig
     query_gradient: TileConfig
@@ -80,5 +82,8 @@ class TileConfigs(NamedTuple):
 
     @property
     def vector_multiple(self) -> int:
-        """Least common multiple of all block and tile sizes. Vectors are padded to multiples."""
+        """Least common multiple of the block sizes and tile sizes of all kernels.
+
+        The length of each vector is padded to a multiple of this number.
+        """
         return math.lcm(*(size for config in self for size in (config.block_rows, config.columns)))

@@ -15,19 +15,19 @@ from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel, coun
 
 
 def copy_tiles(
-    kernel: Kernel,
-    grid_index: GridIndex,
-    bounds: tuple[jax.Array, jax.Array],
-    iteration: jax.Array,
+    kernel: Kernel, grid_index: GridIndex, bounds: tuple[jax.Array, jax.Array], iteration: jax.Array
 ) -> jax.Array:
-    """Copy the tiles of all runs of a block into the ring buffer.
+    """Copy the inputs of all tiles that a block of rows visits into the ring buffers.
+
+    Before each copy, wait until all compute warpgroups have released the slot.
 
     Args:
-      bounds: First tile that the block visits, and its last tile plus 1.
-      iteration: Number of tiles that were copied for earlier blocks.
+      grid_index: Example, head and block of rows.
+      bounds: Index of the first tile that the block visits, and index of its last tile plus 1.
+      iteration: Number of tiles whose inputs were copied for earlier blocks.
 
     Returns:
-      The number of tiles that were copied for this and earlier blocks.
+      The number of tiles whose inputs were copied for this block and all earlier blocks.
     """
     call, _, config, origin, refs, _, memory = kernel
     schedule = call.schedule
@@ -38,10 +38,14 @@ def copy_tiles(
     first, end = bounds
 
     def copy_block(name, block):
-        """Copy a block of diagonals or moving rows.
+        """Copy the next `config.rows` rows of a matrix of diagonals or moving rows to one slot.
 
-        Blocks are counted in the order of the tiles, from block 0 of the first tile. The tiles must
-        be in the order of their columns.
+        Consecutive tiles share most rows of such a matrix: see `count_reused_blocks`. The tiles
+        must be in the order of their columns.
+
+        Args:
+          name: Name of the matrix in `KernelInputs.diagonals` or `KernelInputs.moving`.
+          block: Number of earlier copies of this matrix.
         """
         ref, slots = (refs.diagonals | refs.moving)[name], memory.ring[name].shape[0]
         if name in refs.diagonals:
@@ -119,26 +123,45 @@ def copy_tiles(
 
 
 def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
-    """Return the indices of the example, of the head and of the part for a warpgroup.
+    """Return (example, head, part): the index of a warpgroup in `TileSchedule.runs`.
 
-    If all warpgroups of a block visit the same tiles, the last index is the index of the block: see
-    `TileSchedule.parts`.
+    If the warpgroups of a block can visit different tiles, `part` is block * parts + warpgroup,
+    where `parts` is the number of warpgroups of a block: see `TileSchedule.parts`. If all of them
+    visit the same tiles, `part` is the index of the block.
+
+    Args:
+      kernel: The kernel, a `Kernel`.
+      grid_index: Example, head and block, a `GridIndex`.
+      warpgroup: Index of the warpgroup in its thread block.
     """
     (example, head, block, _), parts = grid_index, kernel.call.schedule.parts
     return example, head, block if parts == 1 else block * parts + warpgroup
 
 
 def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
-    """Return the first tile of a run of a warpgroup, and its last tile plus 1."""
+    """Return the index of the first tile of a run, and the index of its last tile plus 1.
+
+    A run consists of consecutive tiles that a warpgroup visits: see `TileSchedule.runs`.
+
+    Args:
+      kernel: The kernel, a `Kernel`.
+      grid_index: Example, head and block, a `GridIndex`.
+      warpgroup: Index of the warpgroup in its thread block.
+      run: Index of the run.
+    """
     part = index_part(kernel, grid_index, warpgroup)
     return [read_scalar(kernel.inputs.runs, (*part, run), i) for i in (0, 1)]
 
 
 def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
-    """Return the first tile that a block visits, and its last tile plus 1.
+    """Return the index of the first tile that a block visits, and that of its last tile plus 1.
 
-    The result has no meaning if the tiles are not in the order of their columns. If a block has
-    several parts, the schedule stores the bounds after the last run.
+    All tiles of the warpgroups of the block lie between these bounds. If the schedule does not
+    visit the tiles in the order of their columns, do not use the result.
+
+    Args:
+      kernel: The kernel, a `Kernel`.
+      grid_index: Example, head and block, a `GridIndex`.
     """
     schedule = kernel.call.schedule
     read_run = functools.partial(read_run_of_part, kernel, grid_index, 0)
@@ -147,25 +170,31 @@ def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
 
 
 def read_scalar(ref: Any, index: Sequence[Any], i: int) -> jax.Array:
-    """Read one number from global memory.
+    """Return ref[*index, i], one number from global memory.
 
-    Inside a `shard_map`, the type of the number lists the mesh axes over which the number varies.
-    Kernels do not support such types. This function therefore adds a zero that is created inside
-    the kernel: the type of the sum has no mesh axes.
+    Inside a `shard_map`, the type of this number lists the mesh axes over which the number varies.
+    Kernels do not support such types. This function therefore adds a zero that is made inside the
+    kernel: the type of the sum has no mesh axes.
     """
     return ref[*index, i] + jnp.zeros((), ref.dtype)
 
 
 def visit_tiles(read_run, runs, step, iteration, state):
-    """Call `step` for all tiles of some runs. Return the next iteration and the last state.
+    """Call `step` for each tile of several runs. A run consists of consecutive tiles.
+
+    The iteration of a tile is the number of tiles that were visited before it.
 
     Args:
-      read_run: Returns the first tile of a run and its last tile plus 1, given the index of the
-        run.
-      runs: Range of the indices of the runs.
-      step: Returns the state after a tile, given the index of the tile, the iteration and the
-        state before the tile.
-      iteration: Number of tiles before the first run.
+      read_run: Function of the index of a run. It returns the index of the first tile of the run,
+        and the index of the last tile plus 1.
+      runs: Range of indices of the runs.
+      step: Function of the index of a tile, its iteration and the state before the tile. It returns
+        the state after the tile.
+      iteration: Iteration of the first tile.
+      state: State before the first tile.
+
+    Returns:
+      The iteration of the tile that will follow the last tile, and the state after the last tile.
     """
 
     def visit_run(i, carry):
@@ -184,13 +213,16 @@ def visit_tiles(read_run, runs, step, iteration, state):
 
 
 def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -> Any:
-    """Return a reference to `length` rows of a matrix, or to `length` entries of a vector.
+    """Return a reference to `length` rows of a matrix, or to `length` numbers of a vector.
 
-    The rows or entries belong to the example and the head of `grid_index`.
+    The rows or numbers begin at index `start` and belong to the example and the head in
+    `grid_index`.
 
     Args:
-      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L). All
-        examples share a matrix if B is 1. Heads share the heads of a matrix that has fewer.
+      ref: Matrix of shape (B, L, N, W), or vector of shape (B, N, L), in global memory. If B is 1,
+        all examples share it. A matrix may have fewer heads than the kernel: a group of consecutive
+        heads of the kernel then shares one head of the matrix. If N of a vector is 1, all heads
+        share it.
     """
     if len(ref.shape) == 3:
         return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
@@ -202,7 +234,11 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -
 
 
 def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
-    """Return the indices of example and head in an array that examples or heads may share."""
+    """Return the indices of an example and a head in an array of shape (B, N, ...).
+
+    If B is 1, all examples share the array, and the first index is 0. If N is 1, all heads share
+    the array, and the second index is 0.
+    """
     return (
         0 if ref.shape[0] == 1 else grid_index.example,
         0 if ref.shape[1] == 1 else grid_index.head,

@@ -1,27 +1,30 @@
 """Loop over the tiles of a score map, shared by all kernels.
 
-The map has one row per query and one column per key, or one row per key and one column per query. A
-thread block keeps `TileConfig.block_rows` rows in shared memory, divided among its compute
-warpgroups. One memory warpgroup copies the columns tile by tile into a ring buffer of
-`TileConfig.stages` slots, while the compute warpgroups process the tiles that have arrived.
+The score map has one row per query and one column per key, or one row per key and one column per
+query. A thread block computes a block of `TileConfig.block_rows` rows. The inputs of these rows are
+resident: they stay in shared memory. Each compute warpgroup of the thread block computes a part of
+the rows. One memory warpgroup copies the inputs of the columns into a ring buffer of
+`TileConfig.stages` slots, tile by tile. Meanwhile, the compute warpgroups process the tiles that
+have arrived.
 
-    resident rows   streamed columns   kernels
-    queries         keys               forward, query gradient, attention given
-    keys            queries            key gradient, received
-    diagonals       queries            position gradient
+    resident     streamed    kernels
+    queries      keys        forward, query_gradient, attention_given
+    keys         queries     key_gradient, received
+    diagonals    queries     position_gradient
 
 A third type of input has one number or one vector for each diagonal of the score map, that is for
 each difference between row and column. A tile of m rows and n columns needs m + n consecutive
-diagonals. They are copied into the ring buffer with the columns of the tile.
+diagonals. They are copied into the ring buffer with the inputs of the columns.
 
-The kernel `position_gradient` keeps a block of diagonals instead of a block of rows. The rows of
-its tiles move with their columns, and are copied into the ring buffer as well.
+The kernel `position_gradient` computes a block of diagonals instead of a block of rows. From one
+tile to the next, both its rows and its columns change. The inputs of its rows are copied into the
+ring buffer, too.
 
-A persistent kernel has at most one thread block per processor, which computes one block of rows
-after the other. The inputs of the next block arrive while the current block is computed: the thread
-block keeps the rows of two blocks.
+In a persistent kernel, a thread block may compute several blocks of rows, one after the other. The
+resident inputs of the next block are copied while the current block is computed: the thread block
+has buffers for the rows of two blocks.
 
-Each output entry is computed by one warpgroup, tile after tile. Hence there are no atomic
+Each number of an output is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
 """
 
@@ -74,13 +77,18 @@ def run_tile_loop(
     config: TileConfig,
     origin: int,
 ) -> dict[str, jax.Array]:
-    """Run a kernel over all blocks of all heads. Return a dict from name to output.
+    """Run a kernel over all blocks of all examples and heads. Return a dict from name to output.
 
     Args:
-      origin: Index of the main diagonal (row = column) among the diagonals of the score map.
-        Entries to the right of the main diagonal have smaller indices, so that `origin` is at least
-        the number of columns. `inputs.diagonals` is indexed by diagonal. In a kernel with moving
-        rows, `inputs.resident` is also indexed by diagonal.
+      call: Name, score map and schedule of the kernel.
+      body: Computation of the kernel.
+      inputs: Input arrays, padded as the kernel requires.
+      output_types: Dict from name to type of all outputs.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      origin: Index of the main diagonal (row = column) of the score map. Entry (row, column) is on
+        diagonal origin + row - column. `origin` is at least the number of columns, so that no index
+        is negative. `inputs.diagonals` has one element for each diagonal. In the kernel
+        `position_gradient`, `inputs.resident` also has one element for each diagonal.
     """
     schedule, (batch, heads) = call.schedule, inputs.runs.shape[:2]
     blocks = batch * heads * schedule.blocks
@@ -100,17 +108,22 @@ def run_tile_loop(
         count = rounds + is_in_last_round.astype(jnp.int32)
 
         def locate(i) -> GridIndex:
-            """Return the position of the i-th block of rows of this thread block."""
+            """Return the `GridIndex` of the i-th block of rows of this thread block."""
             number = i * thread_blocks + lax.rem(thread_block + i * rotation, thread_blocks)
             number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
             return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
 
         def visit_blocks(read, visit):
-            """Call visit(i, numbers, iteration) for row block i = 0, 1, ... of this thread block.
+            """Call visit(i, numbers, iteration) for i = 0, 1, ..., once for each block of rows.
 
-            `numbers` are the scalars that `read` loads for row block i, while row block i - 1 is
-            computed. `iteration` counts the tiles of all earlier row blocks. `visit` returns this
-            count plus the tiles of row block i.
+            These are the blocks that this thread block computes.
+
+            Args:
+              read: Function of a `GridIndex`. It reads the numbers of a block from global memory.
+                `numbers` is its result for block i. `read` is called one block ahead.
+              visit: Function that computes or copies the tiles of block i. `iteration` is the
+                number of tiles of all earlier blocks. The function returns this number plus the
+                number of tiles of block i.
             """
 
             def step(i, carry):
@@ -168,10 +181,13 @@ def run_tile_loop(
 
 
 def _copy_rows(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex, slot: Any) -> None:
-    """Start to copy the rows of a compute warpgroup into one of its buffers.
+    """Start to copy the resident inputs of a compute warpgroup to shared memory.
 
     Args:
-      slot: Index of the buffer: 0 or 1.
+      warpgroup: Index of the compute warpgroup.
+      grid_index: Example, head and block of rows.
+      slot: 0 or 1, which selects one of two sets of buffers. Successive blocks of rows of a thread
+        block use them in turn.
     """
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
@@ -191,16 +207,18 @@ def _compute_tiles(
     slot: Any,
     iteration: jax.Array,
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Compute all tiles of the rows of one warpgroup.
+    """Compute the tiles of one warpgroup in a block of rows, and return its outputs.
 
     Args:
-      numbers: Ranges of tiles and scalars of the block.
-      slot: Index of the buffers that contain the rows: 0 or 1.
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the compute warpgroup.
+      numbers: Ranges of tiles of the block, and scalars.
+      slot: The argument `slot` with which `_copy_rows` copied the inputs of the block: 0 or 1.
       iteration: Number of tiles that the warpgroup has computed or skipped in earlier blocks.
 
     Returns:
-      The number of tiles that the warpgroup has computed or skipped in this and earlier blocks, and
-      a dict from name to output of the warpgroup.
+      The number of tiles that the warpgroup has computed or skipped in this block and all earlier
+      blocks, and a dict from name to the rows of an output that belong to the warpgroup.
     """
     call, body, config, origin, inputs, _, memory = kernel
     schedule = call.schedule
@@ -217,7 +235,10 @@ def _compute_tiles(
     shift = iteration - first
 
     def skip_tiles(start, end):
-        """Skip tiles of the block that only other warpgroups visit."""
+        """Wait for the inputs of the tiles from `start` to `end` - 1, and release them unused.
+
+        Only other warpgroups of the thread block compute these tiles.
+        """
 
         def skip_tile(index, _):
             tile, release_vectors = make_tile(
@@ -265,7 +286,13 @@ def _compute_tiles(
 def _write_outputs(
     kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array, results: dict[str, jax.Array]
 ) -> None:
-    """Start to copy the outputs of a warpgroup to global memory."""
+    """Write the outputs of a warpgroup to shared memory, and start to copy them to global memory.
+
+    Args:
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the compute warpgroup.
+      results: Dict from name to the rows of an output that belong to the warpgroup, in registers.
+    """
     config, memory = kernel.config, kernel.memory
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     if not memory.outputs.keys() >= results.keys():

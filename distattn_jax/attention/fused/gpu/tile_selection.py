@@ -1,9 +1,10 @@
 """Selection of the tile sizes, warpgroups and pipeline stages of each kernel.
 
-There is a table of configurations for each type of call, in the order of preference. A kernel gets
-the first configuration whose condition holds and whose buffers fit into shared memory. The order
-was measured on an H200, among configurations that spill few registers. For heads wider than 64, few
-configurations were compared.
+These numbers are the configuration of a kernel. There are several tables of configurations, such as
+`SHORT` for short sequences. A table lists configurations in the order of preference. A kernel gets
+the first configuration in its table whose condition is true and whose buffers fit into shared
+memory. The order was measured on an H200. Configurations that spill many registers were left out.
+For heads wider than 64, few configurations were compared.
 """
 
 import functools
@@ -34,30 +35,33 @@ WITHOUT_REDUCTIONS = ("key_gradient", "position_gradient")
 class Facts:
     """Properties of a call and of one of its kernels, on which the fastest configuration depends.
 
+    The width of queries, keys and values is their last axis. The rows that `many_rows` counts are
+    keys in the kernels `key_gradient` and `received`, and queries in the other kernels.
+
     Attributes:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
       tables: True for `TableScoring`.
-      relations: True if the scoring has relations.
+      relations: True if the scoring depends on relations, which are clipped relative positions.
       tabulated: True if the kernels read the distance function from a table.
       computed: True if the kernels compute the distance function from the distances.
-      mask: True if the call has a mask of pairs of a query and a key.
+      mask: True if the call has a mask with one number for each pair of a query and a key.
       key_mask: True if the call has a mask of keys.
-      segments: True if the call has segments.
+      segments: True if a query sees only keys of its own segment.
       dropout: True if the call has dropout.
-      window: True if the window is limited.
-      left_window: True if the window is limited for keys before the query.
+      window: True if a query sees only keys in a window. A causal mask is such a window.
+      left_window: True if the window limits the distance to keys before the query.
       received: True if the attention that each key receives is computed.
       narrow: True if queries, keys and values are at most 32 wide.
       wide: True if queries, keys or values are wider than 64.
-      very_wide: True if queries and keys are wider than 128. The kernels support this
-        if at most 128 columns of the keys need a gradient.
-      wide_constants: True if keys are wider than 64, but values and the columns of the keys that
-        need a gradient are at most 64 wide.
+      very_wide: True if queries and keys are wider than 128. The kernels support this if at most
+        128 columns of the keys need a gradient.
+      wide_constants: True if keys are wider than 64, but values are at most 64 wide, and at most 64
+        columns of the keys need a gradient.
       short: True if there are fewer than `MIN_LONG_LENGTH` queries or keys.
       equal_blocks: True if all blocks of rows visit about the same number of tiles.
-      many_rows: True if there are at least as many blocks of 256 rows as processors, and if more
-        than half of the last block of each head is filled.
+      many_rows: True if the rows of all heads make at least as many blocks of 256 rows as the GPU
+        has processors (SMs), and if more than half of the last block of a head is filled.
     """
 
     def __init__(self, kernel: str, plan: Plan, operands: Operands):
@@ -86,34 +90,44 @@ class Facts:
 
     @property
     def large_entries(self) -> bool:
-        """True if a mask of pairs or dropout needs much shared memory or many registers."""
+        """True if masks or dropout need much shared memory or many registers.
+
+        This is so for a mask with one number per query and key. It is also so for dropout with
+        segments, and for dropout with a scoring other than the dot product.
+        """
         return self.mask or (self.dropout and (self.segments or not self.dot_product))
 
     @property
     def restricted(self) -> bool:
-        """True if masks, segments or dropout change the fastest configuration of a long call."""
+        """True if a long call needs other configurations because of masks, segments or dropout.
+
+        A call is long if it is not `short`. This is so for segments, and for a mask with one number
+        per query and key. For scorings other than the dot product, it is also so for a mask of keys
+        and for dropout.
+        """
         has_entries = self.mask or self.segments
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
 
     @property
     def uneven(self) -> bool:
-        """True for a window, segments or dropout: persistent kernels are slower then."""
+        """True for a window, segments or dropout, which make persistent kernels slower."""
         return self.window or self.segments or self.dropout
 
     @property
     def needs_registers(self) -> bool:
-        """True if the kernel `key_gradient` needs more registers than for the dot product."""
+        """True if the kernel `key_gradient` needs more registers than for a plain dot product."""
         return self.computed or self.relations or (self.received and self.dot_product)
 
 
 class Row(NamedTuple):
-    """Preferred configuration of some kernels.
+    """Row of a table of configurations. The rows of a table are in the order of preference.
 
     Attributes:
-      kernels: Names of the kernels.
-      applies: Returns True if the row can be used for a call.
-      config: Configuration of the kernels.
-      reason: Advantage over the configurations of later rows.
+      kernels: Names of the kernels that can use the configuration.
+      applies: Function of the `Facts` of a call. It returns True if the call can use the
+        configuration.
+      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      reason: Advantage over the configurations of later rows, in words.
     """
 
     kernels: tuple[str, ...]
@@ -123,7 +137,7 @@ class Row(NamedTuple):
 
 
 def always(facts: Facts) -> bool:
-    """Return True. This is the condition of a row that can be used for all calls."""
+    """Return True. This is the condition `Row.applies` of a configuration that suits every call."""
     return True
 
 
@@ -254,12 +268,12 @@ TABLES: list[tuple[Callable[[Facts], bool], list[Row]]] = [
 def select_tile_configs(
     plan: Plan, operands: Operands, limit: int = HOPPER_SHARED_MEMORY
 ) -> TileConfigs:
-    """Return the tile configuration of each kernel of a call.
+    """Return the configuration (tile sizes, warpgroups and stages) of each kernel of a call.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
-      limit: Bytes of shared memory of a thread block.
+      limit: Number of bytes of shared memory that a thread block may use.
 
     Raises:
       ValueError: If the smallest configuration of a kernel needs more than `limit` bytes.
@@ -269,7 +283,11 @@ def select_tile_configs(
 
 
 def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConfig:
-    """Return the tile configuration of a kernel."""
+    """Return the configuration of a kernel: see `select_tile_configs`.
+
+    Args:
+      kernel: Name of the kernel.
+    """
     facts, needed = Facts(kernel, plan, operands), 0
     table = next(rows for applies, rows in TABLES if applies(facts))
     for row in (*table, SMALLEST):
@@ -284,10 +302,14 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 
 
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
-    """Return the bytes of shared memory that Mosaic GPU requests for a thread block of a kernel.
+    """Return the bytes of shared memory that a thread block of a kernel needs.
 
-    The result may be too large for the query gradient of keys wider than 128: it includes memory
-    for reductions, and this kernel may have none.
+    This is the number that Mosaic GPU requests. For the kernel `query_gradient` with keys wider
+    than 128, the result may be too large: it includes memory for reductions, which this kernel may
+    not need.
+
+    Args:
+      kernel: Name of the kernel.
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]

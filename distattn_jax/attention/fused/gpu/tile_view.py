@@ -1,7 +1,8 @@
 """Scores, visibility, distances and dropout mask of one tile.
 
-The rows of a tile are queries and the columns are keys. If the score map is transposed, the rows
-are keys and the columns are queries.
+The rows of a tile are queries and the columns are keys. If `ScoreMap.is_transposed` is True, the
+rows are keys and the columns are queries. An entry is a pair of a query and a key. An entry is
+visible if the query may attend to the key.
 """
 
 import functools
@@ -28,18 +29,18 @@ def view_tile(
     """Return the scores of a tile, with their distances and visibility mask.
 
     Args:
+      products: Tile of the products q · k, including the terms for relations or positions.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
       needs_weights: False if the kernel uses the weights of far tiles only for the gradient of the
-        products. The result may then require that the kernel multiplies the weights by a
-        derivative: see `TileScores.log_derivative`.
+        products. A tile is far if the distance function is treated as constant in it.
+        `TileScores.log_derivative` of the result may then be present, and the kernel must multiply
+        the weights by this derivative. If True, `log_derivative` is None.
     """
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
-        lambda: _tile_distances(context, tile),
-        tile.load_diagonals,
-        is_far=tile.kind.is_far,
+        lambda: _tile_distances(context, tile), tile.load_diagonals, is_far=tile.kind.is_far
     )
     visible = view_visibility(context, tile)
     tile_scores = None
@@ -51,7 +52,7 @@ def view_tile(
 
 
 def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a mask that is True for the entries of a tile that dropout keeps."""
+    """Return a boolean tile: True for each entry whose weight is kept by dropout."""
     query_word, key_word, threshold = context.scalars["dropout_words"]
     rows, columns = (query_word, 16), (key_word, 8)
     if context.score_map.is_transposed:
@@ -75,18 +76,21 @@ def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
-    """Return a mask that is True for visible entries, or None if all entries are visible."""
+    """Return a tile that is True for visible entries, or None if all entries are visible.
+
+    An entry is visible if its query may attend to its key.
+    """
     return _visible_entries(context, tile) if tile.kind.is_masked else None
 
 
 def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a mask that is True for the visible entries of a tile.
+    """Return a tile that is True for visible entries and False for masked entries.
 
-    The mask ignores the padding of queries: the forward kernel sets the outputs of padded queries
-    to 0, and their logsumexp makes their weights 0 in all other kernels. If the score map is
-    transposed, the mask also ignores the padding and the mask of keys, because the kernels set the
-    outputs of these keys to 0. In a kernel with moving rows (see `ScoreMap.has_moving_rows`), the
-    mask includes the padding and the mask of keys.
+    A kernel need not mask entries whose effect it removes later. Padded queries therefore count as
+    visible: the forward kernel sets their outputs to 0, and their logsumexp makes their weights 0
+    in all other kernels. If the rows are keys, padded keys and keys that the key mask hides also
+    count as visible, because the kernels set the outputs of these keys to 0. The kernel
+    `position_gradient` has no output per key, so that such keys are masked there.
     """
     conditions = []
     if context.score_map.has_moving_rows:
@@ -120,7 +124,7 @@ def _visible_entries(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return (position of query - position of key) for each entry of a tile, as float32.
+    """Return a float32 tile of (position of the query - position of the key) for each entry.
 
     Integers are exact in float32 up to 2²⁴.
     """
@@ -135,7 +139,12 @@ def _relative_positions(context: WarpgroupContext, tile: Tile) -> jax.Array:
 
 
 def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
-    """Return the distances |i - j| of a tile, and the values of f if they are in a table."""
+    """Return a `Distances` for one tile. Its functions compute or load a tile when called.
+
+    `entries()` computes |i - j| for each entry, where i is the position of the query, and j is the
+    position of the key. `stored()` loads f for each entry from the table "function", where f is the
+    distance function of the scoring. `stored` is None if the kernel has no such table.
+    """
     stored = None
     if "function" in tile.ring_names:
         stored = functools.partial(tile.load_diagonals, "function")

@@ -15,12 +15,24 @@ Shape = tuple[int, int]  # rows and columns of a tile
 
 
 def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
-    """Return 2^(score - logarithm), where `logarithm` is a maximum or a logsumexp."""
+    """Return 2^(s - logarithm) for each entry of a tile, where s is its score to base 2.
+
+    If `logarithm` is the logsumexp, the results are the attention weights. If it is a maximum, they
+    are weights that are not yet normalised.
+
+    Args:
+      view: Scores of the tile.
+      logarithm: Tile with the logsumexp, or the running maximum, of the query of each entry.
+    """
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
 def weigh_zero_scores(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return 2^-logsumexp for each visible entry, in a tile whose columns are queries."""
+    """Return the attention weights of a tile whose scores are treated as 0.
+
+    The weight is 2^-logsumexp for visible entries, and 0 for masked entries. The rows of the tile
+    must be keys, and its columns must be queries.
+    """
     visible = view_visibility(context, tile)
     logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
     weights = jnp.exp2(-logsumexp)
@@ -37,18 +49,25 @@ def compute_score_gradient(
     per_column: jax.Array | None,
     factor: jax.Array | None = None,
 ) -> jax.Array:
-    """Return `factor` times the gradient of the scores, which is A (dO · V + g - D).
+    """Return `factor` times the gradient of the scores of a tile, A (dO · V + g - D).
 
-    See `fused.kernels`. If a vector is added, `factor` costs no instruction per entry: the
-    instruction that adds g - D to dO · V also multiplies dO · V by `factor`.
+    A are the attention weights, dO is the cotangent of the attention output, V are the values, and
+    g is the cotangent of the attention that each key receives. The module `kernels` of the package
+    `fused` explains this formula. With dropout, the products dO · V are set to 0 where a weight is
+    dropped, and scaled where it is kept.
+
+    g has one number per key, and -D has one number per query (see `BackwardOperands`). One of them
+    is the argument `per_row`, and the other is `per_column`. One instruction adds a vector to
+    dO · V and multiplies dO · V by `factor`, so that `factor` costs nothing if at least one vector
+    is given.
 
     Args:
-      weights: Attention weights A.
-      weight_gradient: Products dO · V, or dO · V + g - D if both vectors are None.
-      per_row: Per-row vector that is added: -D if rows are queries, g if rows are keys. If None,
-        nothing is added.
-      per_column: Per-column vector that is added: -D if columns are queries, g if columns are keys.
-        If None, nothing is added.
+      weights: Tile of the weights A.
+      weight_gradient: Tile of the products dO · V. If both vectors are None, it is dO · V + g - D.
+      per_row: -D if the rows of the tile are queries, g if they are keys. If None, nothing is
+        added.
+      per_column: -D if the columns of the tile are queries, g if they are keys. If None, nothing is
+        added.
       factor: Number by which the gradient is multiplied. None means 1.
     """
     weight_gradient = drop(context, tile, weight_gradient)
@@ -64,9 +83,12 @@ def compute_score_gradient(
 def add_vectors(
     entries: jax.Array | None, per_row: jax.Array | None, per_column: jax.Array | None, shape: Shape
 ) -> jax.Array:
-    """Return the sum of a tile, a per-row vector and a per-column vector.
+    """Return a tile whose entry (i, j) is entries[i, j] + per_row[i] + per_column[j].
 
-    An argument that is None adds nothing. At least one of the three is not None.
+    An argument that is None counts as 0. At least one of the three must not be None.
+
+    Args:
+      shape: Number of rows and number of columns of the tile.
     """
     terms = [] if entries is None else [entries]
     if per_row is not None:
@@ -77,14 +99,26 @@ def add_vectors(
 
 
 def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array:
-    """Set the entries that dropout drops to 0. Kept entries are not scaled."""
+    """Return `entries` with the entries that dropout drops set to 0.
+
+    The entries that dropout keeps are not scaled. Without dropout, return `entries` unchanged.
+
+    Args:
+      entries: One number for each entry of the tile.
+    """
     if not context.score_map.has_dropout:
         return entries
     return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
 
 
 def is_visible_key(context: WarpgroupContext, rows: int) -> jax.Array:
-    """Return a mask that is True for each row whose key is neither masked nor padding."""
+    """Return a boolean vector: True for each row whose key is neither masked nor padding.
+
+    The rows of the warpgroup must be keys.
+
+    Args:
+      rows: Number of rows of the warpgroup.
+    """
     if context.score_map.has_key_mask:
         return context.vectors["key_mask"] > 0
     return mosaic.row_indices(rows) < read_lengths(context.scalars).key - context.row

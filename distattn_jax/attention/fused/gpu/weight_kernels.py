@@ -1,15 +1,17 @@
 """Bodies of the kernels `forward`, `received` and `attention_given`, which sum weights of tiles.
 
 The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
-visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, a kernel adds
-the contribution of the skipped tiles, `skipped_sums`, before the first visited tile: see
-`skipped_tiles`. In tiles whose scores are treated as 0, the kernels need no products of queries and
-keys.
+visible key is `EMPTY_LOGSUMEXP`, so that all weights of this query are 0.
+
+Some heads treat all scores beyond a distance as 0: see `skipped_tiles`. If a kernel skips the tiles
+with such scores, it adds their contribution from a precomputed sum, `skipped_sums`, before the
+first tile. If it visits these tiles, it needs no products q · k for them.
 
 In relative position attention, the forward kernel also computes the relation weights: see
-`relations`. A query has one key for each relation from 1 to 2k - 1. The kernel writes the scores of
-these entries to global memory, tile by tile. A query has many keys of the end relations 0 and 2k.
-The kernel sums their weights in its state, one sum for each of the `ends`.
+`relations`. Each relation from 1 to 2k - 1 belongs to one key of a query. The kernel writes the
+scores of these relations to global memory, tile by tile. The end relations 0 and 2k belong to many
+keys of a query. The kernel sums the weights of these keys in the list `ends`, which is part of its
+state (see `KernelBody`). It has one sum for each query and end relation.
 
 In Transformer-XL attention, the kernels add products p · R to the products q · k, where R are
 position vectors and p are separate queries: see `position_tiles`.
@@ -33,15 +35,24 @@ from distattn_jax.attention.fused.scoring import MASKED_SCORE
 def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    Inputs: `query` for the rows of the score map, `key` and `value` for the columns. If tiles are
-    skipped, there are two more inputs: `value_sum`, the sum of the values of the skipped keys, and
-    `key_count`, the number of skipped keys.
+    The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
-    Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
-    logsumexp of the scores of each query. A scoring with relation weights has three more outputs.
-    `band_scores` are the scores of the relations 1 to 2k - 1, before the multiplication by
-    `score_multiplier`. `weight_before` and `weight_after` are the sums of the weights of relation 0
-    and of relation 2k. Under a causal mask, no key has relation 2k, and there is no `weight_after`.
+    Input for the rows: `query`. Inputs for the columns: `key` and `value`. If tiles are skipped,
+    `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
+    `skipped_sums["key_count"]` is the number of these keys.
+
+    Outputs: `values` is the attention output, the weighted sum of values for each query.
+    `logsumexp` is the logsumexp of the scores of each query, to base 2.
+
+    A relation is a clipped relative position, numbered from 0 to 2k: see the module `relations`. A
+    scoring with relation weights has three more outputs. `band_scores` is the score of each query
+    and each relation from 1 to 2k - 1, before the multiplication by `Scoring.score_multiplier`.
+    `weight_before` is, for each query, the sum of the weights of all keys in relation 0.
+    `weight_after` is the same sum for relation 2k. Under a causal mask, no key has relation 2k, and
+    there is no `weight_after`.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights
@@ -63,7 +74,11 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
 
     def weigh_zeros(context, tile, maximum):
-        """Do the same as `weigh` for a tile whose scores are treated as 0."""
+        """Return the results of `weigh` for a tile whose scores are treated as 0.
+
+        These are the new running maximum of each row, the weights of the tile, and their row sums.
+        The rows are queries.
+        """
         tile.skip("key")
         visible = view_visibility(context, tile)
         if visible is None:
@@ -78,7 +93,14 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return new_maximum, weights, weight * count
 
     def weigh(context, tile, maximum):
-        """Return the new maximum, the weights of a tile and their sum in each row."""
+        """Return the new running maximum of each row, the weights of a tile, and their row sums.
+
+        The rows are queries. The weights are relative to the new maximum m of their row:
+        2^(score - m).
+
+        Args:
+          maximum: Running maximum of each row before the tile.
+        """
         if tile.kind.is_zero:
             return weigh_zeros(context, tile, maximum)
         products = multiply_score_operands(
@@ -141,10 +163,16 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    Inputs: `key` for the rows of the score map, `query` and `logsumexp` for the columns. If tiles
-    are skipped, `skipped_sums["received"]` is the attention received from the skipped queries.
+    The score map is the matrix of all scores. Its rows are keys, and its columns are queries.
 
-    Output: `received`, the attention that each key receives, summed over all queries.
+    Input for the rows: `key`. Inputs for the columns: `query` and `logsumexp`. If tiles are
+    skipped, `skipped_sums["received"]` is the attention that each key receives from the skipped
+    queries.
+
+    Output: `received`, the sum of the attention weights of all queries, for each key.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map = call.score_map
 
@@ -176,13 +204,18 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
 def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel that computes Σ_j A_ij g_j for each query i.
 
-    A are the attention weights, and g_j is the cotangent of the attention that key j receives.
+    A_ij is the attention weight of query i and key j. g_j is the cotangent of the attention that
+    key j receives. The score map is the matrix of all scores. Its rows are queries, and its columns
+    are keys.
 
-    Inputs: `query` and `logsumexp` for the rows of the score map, `key` and `received_cotangent`
-    for the columns. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over
-    the skipped keys.
+    Inputs for the rows: `query` and `logsumexp`. Inputs for the columns: `key` and
+    `received_cotangent`, which is g. If tiles are skipped, `skipped_sums["attention_given"]` is the
+    sum of g_j over the skipped keys.
 
-    Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
+    Output: `attention_given`, the sum Σ_j A_ij g_j for each query i.
+
+    Args:
+      shape: Number of rows and number of columns of a tile.
     """
     score_map = call.score_map
 

@@ -1,12 +1,14 @@
 """Tiles of the distance function f, which stay in VMEM while a head is computed.
 
-f depends on i - j alone. All tiles of a head on the same diagonal of tiles therefore have the same
-f, in all examples with the same offset. A kernel evaluates f in the first of these tiles, and reads
-the stored f in all others. The grid visits all examples of a head before the next head.
+f depends on i - j alone, for query i and key j. A diagonal of tiles consists of all tiles of a head
+with the same (first query - first key). All of them have the same f, in all examples with the same
+offset. A kernel evaluates f in the first of these tiles, and reads the stored f in all others. The
+grid visits all examples of a head before the next head.
 
-Each diagonal of tiles has a slot in VMEM. If there are more diagonals than slots, several diagonals
-share a slot and overwrite each other. Usually f saturates after a few diagonals.
-Functions that are cheap to evaluate are stored only if each diagonal has a slot of its own.
+The tiles of one diagonal share a slot in VMEM. If there are more diagonals than slots, several
+diagonals use the same slot and overwrite each other. Usually f becomes constant after a few
+diagonals, and needs no slot there. If f is cheap to evaluate, it is stored only if each diagonal
+has a slot of its own.
 """
 
 import functools
@@ -37,16 +39,19 @@ def keep_distances(
     *,
     needs_distances: bool,
 ) -> KernelBody:
-    """Return a kernel body that stores f before each tile in which f is needed.
+    """Return a copy of a kernel body that keeps tiles of the distance function f in VMEM.
 
-    f is not needed in far tiles and in tiles of zero scores. If f is cheap to evaluate and
-    diagonals would have to share slots, return `body` unchanged.
+    All tiles on one diagonal of tiles have the same f. The new body evaluates f in the first of
+    them and stores it in one of a few slots, before it runs the given body. Far tiles, and tiles
+    whose scores are treated as 0, do not need f. If f is cheap to evaluate and there are more
+    diagonals of tiles than slots, return `body` unchanged.
 
     Args:
+      score_map: Scoring of the kernel, which has a distance function f.
       shape: Number of keys and number of queries of a tile.
-      diagonals: Number of diagonals of tiles of the score map.
-      needs_distances: True if the kernel computes gradients of the coefficients of f. It then also
-        reads the distances from VMEM.
+      diagonals: Number of diagonals of tiles in the score map.
+      needs_distances: True if the kernel computes gradients of the coefficients of f. The new body
+        then also stores the distances.
     """
     tiles = ("f", "distances") if needs_distances else ("f",)
     next_power_of_2 = 1 << (diagonals - 1).bit_length()
@@ -77,9 +82,10 @@ def keep_distances(
 
 
 def read_distances(context: BlockContext, tile: Tile) -> Distances:
-    """Return functions for f and the distances of a tile.
+    """Return `Distances` whose functions load f and the distances of a tile from VMEM.
 
-    The functions load stored arrays, and compute arrays that are not stored.
+    If the kernel does not keep f or the distances in VMEM, the functions compute them. All results
+    have the shape (keys, queries).
     """
     distances, kept = view_distances(context, tile), context.kept
     if "f" not in kept:
@@ -92,7 +98,11 @@ def read_distances(context: BlockContext, tile: Tile) -> Distances:
 
 
 def _store(context: BlockContext, tile: Tile) -> None:
-    """Store f for a tile, unless its slot contains the same tile."""
+    """Evaluate the distance function f for a tile, and store it in a slot of VMEM.
+
+    `_find_slot` returns the slot of the tile. Do nothing if this slot already contains f for the
+    same slope, shift and relative position.
+    """
     coefficients: Any = read_coefficients(context.scalars)
     slot, stored = _find_slot(context, tile), context.kept["arguments"]
     arguments = (coefficients.slope, coefficients.shift, _relative_position(context, tile))
@@ -110,7 +120,11 @@ def _store(context: BlockContext, tile: Tile) -> None:
 
 
 def _find_slot(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return the index of the slot for f of a tile. All tiles of a diagonal share one slot."""
+    """Return the index of the slot in VMEM for the distance function of a tile.
+
+    All tiles with the same difference (index of the tile of queries - index of the tile of keys)
+    have the same slot.
+    """
     keys, queries = tile.shape
     slots = context.kept["f"].shape[0]
     diagonal = lax.div(tile.query, queries) - lax.div(tile.key, keys)
@@ -118,15 +132,16 @@ def _find_slot(context: BlockContext, tile: Tile) -> jax.Array:
 
 
 def _relative_position(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return (position of the first query - position of the first key) of a tile."""
+    """Return the position of the first query minus the position of the first key of a tile."""
     position = tile.query + read_lengths(context.scalars).offset - tile.key
     return position.astype(jnp.float32)
 
 
 def view_distances(context: BlockContext, tile: Tile) -> Distances:
-    """Return functions that compute the distances |i - j| of a tile, and reciprocals.
+    """Return `Distances` whose functions compute the distances of a tile, and reciprocals 1 / x.
 
-    For 16-bit inputs, `_estimate_reciprocal` replaces the exact division.
+    The distances have the shape (keys, queries). For 16-bit inputs, `_estimate_reciprocal` replaces
+    the exact division.
     """
 
     def compute_distances() -> jax.Array:
@@ -144,8 +159,9 @@ def view_distances(context: BlockContext, tile: Tile) -> Distances:
 def _estimate_reciprocal(x: jax.Array) -> jax.Array:
     """Return 1 / x for x >= 1, with an error of a few units in the last place of float32.
 
-    One step of Newton's method follows the estimate of the processor. An exact division would also
-    handle zeros, infinities and subnormal numbers.
+    The processor estimates 1 / x, and one step of Newton's method makes the estimate more precise.
+    This is faster than an exact division, which also handles zeros, infinities and subnormal
+    numbers.
     """
     module: Any = pltpu if hasattr(pltpu, "reciprocal") else pl  # JAX 0.11.2 moved the function.
     x = jnp.minimum(x, LARGEST_DIVISOR)

@@ -1,11 +1,11 @@
 """Bodies of the kernels `query_gradient` and `key_gradient`.
 
-The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
-visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel
-`key_gradient` adds the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In
-tiles whose scores are treated as 0, the kernels need no products of queries and keys.
+The module `fused.kernels` has their equations. The logsumexp of a query without a visible key is
+`EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel `key_gradient` adds
+the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores
+are treated as 0, the kernels need no products of queries and keys.
 
-Arrays in VMEM are transposed: queries have shape (H, queries), and a tile has shape
+Arrays in VMEM are transposed: queries have the shape (H, queries). A tile has the shape
 (keys, queries).
 """
 
@@ -24,14 +24,20 @@ from distattn_jax.attention.fused.tpu.tile_view import view_tile
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of the queries and the coefficients.
 
-    Inputs: resident `query`, `values_cotangent`, `logsumexp` and `negative_delta`; streamed `key`,
-    `value` and, if the received attention has a cotangent, `received_cotangent`.
+    Inputs: `query`, `values_cotangent`, `logsumexp` and `negative_delta` of the block; `key` and
+    `value` of each tile and, if the received attention has a cotangent, `received_cotangent`.
 
-    Outputs: `query` is the gradient of the queries. Each name in the scoring's `gradient_names` is
-    an output with one number per query, which the caller sums over the queries. A scoring with
-    relation products has the output `relation_products_gradient`. A scoring with positions has the
-    outputs `position_query`, the gradient of the position queries, and `positions`, the gradient of
-    the position vectors before the multiplication by the scale.
+    Outputs: `query` is the gradient of the queries. Each name in `Scoring.gradient_names` is an
+    output with one number per query. The caller sums each of these outputs over the queries, to
+    obtain the gradients of the coefficients.
+
+    A scoring with relation products also has the output `relation_products_gradient`. A scoring
+    with position vectors has two more outputs: `position_query`, the gradient of the queries that
+    are multiplied by position vectors, and `positions`, the gradient of the position vectors. The
+    caller must still multiply `positions` by the scale.
+
+    Args:
+      shape: Number of keys and number of queries of a tile.
     """
     score_map, queries, has_received = call.score_map, shape[1], call.has_received_cotangent
     products = call.relations.get("relation_products")
@@ -96,12 +102,15 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the gradients of keys and values.
 
-    Inputs: resident `key`, `value` and, if the received attention has a cotangent,
-    `received_cotangent`; streamed `query`, `values_cotangent`, `logsumexp` and `negative_delta`. If
-    tiles are skipped, `skipped_sums["value"]` is the contribution of the skipped tiles to the
-    gradient of the values.
+    Inputs: `key` and `value` of the block and, if the received attention has a cotangent,
+    `received_cotangent`; `query`, `values_cotangent`, `logsumexp` and `negative_delta` of each
+    tile. If tiles are skipped, `skipped_sums["value"]` is the contribution of the skipped tiles to
+    the gradient of the values.
 
     Outputs: `key`, the gradient of the keys, and `value`, the gradient of the values.
+
+    Args:
+      shape: Number of keys and number of queries of a tile.
     """
     score_map, keys, has_received = call.score_map, shape[0], call.has_received_cotangent
 

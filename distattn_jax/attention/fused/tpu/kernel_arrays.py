@@ -1,9 +1,12 @@
-"""Arrays of one attention call in the form that the TPU kernels read and write.
+"""Arrays of one attention call in the layout that the TPU kernels read and write.
 
-The kernels need positions in the lanes. Queries, keys, values and their gradients are transposed
-from (B, L, N, W) to (B, N, W, L), and vectors have the shape (B, N, 1, L). Lengths are padded to
-multiples of the tile sizes. Keys are also needed with positions in the sublanes, (B, N, L, W): the
-left factor of a matrix product has one row per key.
+The kernels need queries and keys along the last axis, which lies in the lanes of the registers.
+Arrays such as queries, keys, values and their gradients are therefore transposed from (B, L, N, W)
+to (B, N, W, L), where L is the number of queries or keys. Vectors have the shape (B, N, 1, L). L is
+padded to a multiple of the tile size.
+
+Some kernels read the keys as (B, N, L, W) instead, with one key per sublane, because the left
+factor of a matrix product has one row per key.
 """
 
 import jax
@@ -19,7 +22,15 @@ from distattn_jax.attention.fused.tpu.tile_configs import TileConfig
 
 
 class KernelArrays:
-    """Arrays of the kernels of one attention call."""
+    """Conversion of the arrays of one attention call to the layout of the TPU kernels, and back.
+
+    Attributes:
+      operands: Arrays of the call.
+      queries: Number of queries.
+      keys: Number of keys.
+      padded_queries: Number of queries, rounded up to a multiple of the tile size.
+      padded_keys: Number of keys, rounded up to a multiple of the tile size.
+    """
 
     def __init__(self, operands: Operands, config: TileConfig):
         self.operands = operands
@@ -28,7 +39,10 @@ class KernelArrays:
         self.padded_keys = self.keys + -self.keys % config.keys
 
     def arrange(self, arrays: dict[str, Array], *, is_keys: bool) -> dict[str, Array]:
-        """Return matrices and vectors of `KernelCall` in the layout of the kernels.
+        """Convert matrices and vectors from the layout of `KernelCall` to that of the kernels.
+
+        Matrices (B, L, N, W) become (B, N, W, L), and vectors (B, N, L) become (B, N, 1, L). L is
+        padded to a multiple of the tile size.
 
         Args:
           arrays: Dict from name to array.
@@ -41,9 +55,10 @@ class KernelArrays:
         }
 
     def mask_entries(self) -> dict[str, Array]:
-        """Return a dict with the mask of pairs, or an empty dict if the call has none.
+        """Return {"mask": mask}, or an empty dict if `Operands.mask` is None.
 
-        The mask has one row per key.
+        The mask has the shape (B, N, keys, queries): one row per key and one column per query, both
+        padded.
         """
         if self.operands.mask is None:
             return {}
@@ -52,9 +67,9 @@ class KernelArrays:
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Pad one of `Operands.tables` for the padded queries and keys.
+        """Pad one of `Operands.tables`, so that it covers the padded queries and keys.
 
-        The entry of a query and a key uses element `padded_keys` + query - key of the result.
+        Element `padded_keys` + i - j of the result belongs to query i and key j.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_keys - self.keys
@@ -62,9 +77,9 @@ class KernelArrays:
         return jnp.pad(table, ((0, 0), (0, 0), (before, after)))[:, :, None, :length]
 
     def arrange_positions(self, positions: Float[Array, "#B D #N H"]) -> Float[Array, "#B #N H _"]:
-        """Transpose and pad the position vectors for the padded queries and keys.
+        """Transpose and pad the position vectors, so that they cover the padded queries and keys.
 
-        The entry of a query and a key uses column `padded_queries` + key - query of the result.
+        Column `padded_queries` + j - i of the result belongs to query i and key j.
         """
         length = self.padded_keys + self.padded_queries
         before = self.padded_queries - self.queries
@@ -73,10 +88,10 @@ class KernelArrays:
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
     def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
-        """Transpose an array with one number for each query and relation: relations become rows.
+        """Transpose (B, queries, N, relations) to (B, N, relations, queries), with padding.
 
         The number of relations is rounded up to a multiple of 8. If all queries share the array
-        (its second axis has size 1), the result has 128 equal columns.
+        (axis 1 has size 1), the result has 128 equal columns instead of one column per query.
         """
         length = self.padded_queries
         if array.shape[1] == 1:
@@ -86,7 +101,7 @@ class KernelArrays:
         return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
 
     def output_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from name to type of all outputs of a kernel, in the kernel's layout."""
+        """Return a dict from name to shape and dtype of each output that a kernel writes."""
         types = {}
         batch, _, heads, _ = self.operands.query.shape
         length = self.padded_keys if call.score_map.is_transposed else self.padded_queries
@@ -96,7 +111,7 @@ class KernelArrays:
         return types | self._relation_types(call) | self._position_types(call)
 
     def restore_outputs(self, outputs: dict[str, Array], call: KernelCall) -> dict[str, Array]:
-        """Return the outputs of a kernel in the layout of `KernelCall`. Vectors stay padded."""
+        """Convert the outputs of a kernel to the layout of `KernelCall`. Vectors stay padded."""
         length = self.keys if call.score_map.is_transposed else self.queries
         restored = {
             name: outputs[name][:, :, 0] if len(x.shape) == 3 else _restore(outputs[name], length)
@@ -117,9 +132,10 @@ class KernelArrays:
         return restored
 
     def _relation_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from the output name to the type of the output that depends on relations.
+        """Return {name: shape and dtype} of the output that has one row per relation.
 
-        The dict is empty if the kernel has no such output.
+        This output is `relation_weights` of the kernel `forward`, or the gradient of the relation
+        products of `query_gradient`. The dict is empty if the kernel has no such output.
         """
         batch, _, heads, _ = self.operands.query.shape
         scoring = call.score_map.scoring
@@ -133,7 +149,7 @@ class KernelArrays:
         return {}
 
     def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return a dict from the output name to the type of the gradient of the position vectors.
+        """Return {"positions": shape and dtype} of the gradient of the position vectors.
 
         The dict is empty if the kernel does not compute this gradient.
         """
@@ -149,7 +165,13 @@ class KernelArrays:
     def _restore_positions(
         self, gradient: Float[Array, "#B N _ 128"], call: KernelCall
     ) -> Float[Array, "#B D #N H"]:
-        """Return the gradient of the position vectors in the shape of the operand."""
+        """Convert the output `positions` of a kernel to the gradient of `Operands.positions`.
+
+        Args:
+          gradient: Matrices of shape (H, 128), stacked on axis 2. Each has one column for each of
+            128 consecutive diagonals, and one row for each component of a position vector.
+          call: Call of the kernel.
+        """
         positions, scoring = self.operands.positions, call.score_map.scoring
         assert positions is not None, "the kernel has computed their gradient"
         batch, heads, _, lanes = gradient.shape
@@ -171,7 +193,7 @@ def _restore(x: Float[Array, "B N W _"], length: int) -> Float[Array, "B {length
 
 
 def _transpose(x: Float[Array, "B L N W"], length: int) -> Float[Array, "B N W {length}"]:
-    """Transpose a matrix for the kernels, and pad its positions with zeros."""
+    """Transpose (B, L, N, W) to (B, N, W, L), and pad L with zeros to `length`."""
     x = jnp.transpose(x, (0, 2, 3, 1))
     return jnp.pad(x, ((0, 0), (0, 0), (0, 0), (0, length - x.shape[3])))
 

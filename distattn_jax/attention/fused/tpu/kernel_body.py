@@ -1,10 +1,10 @@
 """Types of a TPU kernel: its inputs, its computation, and a tile as the computation sees it.
 
-Resident and streamed arrays have their positions in the lanes: matrices have shape (B, N, W, L) and
-vectors (B, N, 1, L), where L is the number of queries or keys. Only arrays named in `ROW_ARRAYS`
-have their positions in the sublanes, shape (B, N, L, W). The arrays of a kernel are stored in dicts
-from name to array. If an array has fewer heads than the kernel, groups of consecutive heads of the
-kernel use the same head of the array. If B or N is 1, all examples or heads share the array.
+Queries and keys lie along the last axis, in the lanes: matrices have shape (B, N, W, L) and vectors
+(B, N, 1, L), where L is the number of queries or keys. Only arrays named in `ROW_ARRAYS` have shape
+(B, N, L, W), with one key per sublane. The arrays of a kernel are stored in dicts from name to
+array. If an array has fewer heads than the kernel, groups of consecutive heads of the kernel use
+the same head of the array. If B or N is 1, all examples or heads share the array.
 
 The rows of a score map are queries and the columns are keys, or the rows are keys and the columns
 are queries. A program owns one block of rows. In registers, a tile has the shape (keys, queries) in
@@ -25,14 +25,14 @@ Shape = tuple[int, int]  # keys and queries of a tile
 
 
 class Tile(NamedTuple):
-    """One tile of the score map.
+    """One tile of the score map. Matrices of a tile have the shape (keys, queries) in registers.
 
     Attributes:
       query: Index of the first query.
       key: Index of the first key.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of keys and number of queries.
-      load: Returns the part of a streamed array that belongs to the tile, given the name of the
+      load: Returns the part of an array that was copied to VMEM for the tile, given the name of the
         array.
     """
 
@@ -44,15 +44,18 @@ class Tile(NamedTuple):
 
 
 class BlockContext(NamedTuple):
-    """Data of a program that are the same for all of its tiles.
+    """Data that a program of the grid uses in all of its tiles.
+
+    A program computes one block of rows of the score map, for one head of one example. The rows are
+    queries or keys.
 
     Attributes:
-      score_map: Scoring, masking and orientation of the score map.
+      score_map: Scoring, masks and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
       load: Returns an array, given its name: the block of a resident array, shape (W, block) or
         (1, block), or a whole array of `KernelInputs.shared`.
-      scalars: Scalars of the example and the head.
-      skipped_sums: Sums over the tiles that the block skips, shape (W, 1).
+      scalars: Dict from name to a tuple of numbers of the example and the head.
+      skipped_sums: Sums over the tiles that the block skips, shape (W, 1): see `skipped_tiles`.
       scratch: References to the buffers that `KernelBody.scratch` declares.
       kept: References to the buffers that `KernelBody.kept` declares.
       is_first: True in the first program of a head.
@@ -71,17 +74,20 @@ class BlockContext(NamedTuple):
 
 
 class KernelBody(NamedTuple):
-    """Computation of one kernel: three functions of a loop that updates buffers tile by tile.
+    """Computation of one kernel: functions to call before, in and after the loop over tiles.
+
+    A program of the grid computes one block of rows of a score map, tile by tile.
 
     Attributes:
-      scratch: Buffers: a dict from name to the shape of a float32 buffer, or to a type.
+      scratch: Buffers of a program: a dict from name to the shape of a float32 buffer in VMEM, or
+        to a Pallas memory type.
       initialize: Fills the buffers before the first tile.
       step: Updates the buffers with one tile.
       finish: Returns a dict from name to output of the block, computed from the buffers.
       summed_outputs: Names of the outputs that are summed over all blocks of a head, and over all
         examples that share the output.
-      kept: Buffers that keep their contents from block to block: a dict from name to type. All
-        examples and blocks of a head use the same buffers, one after the other.
+      kept: Buffers that keep their contents from block to block: a dict from name to Pallas memory
+        type. All examples and blocks of a head use the same buffers, one after the other.
     """
 
     scratch: Mapping[str, Any]
@@ -95,16 +101,18 @@ class KernelBody(NamedTuple):
 class KernelInputs(NamedTuple):
     """Input arrays of a kernel. All fields except `runs` are dicts from name to array.
 
+    The rows of the score map are queries or keys, and its columns are the other of the two.
+
     Attributes:
-      resident: Matrices and vectors that belong to the rows of the score map.
-      streamed: Matrices and vectors that belong to the columns of the score map.
-      shared: Matrices of each head that belong to no row or column, shape (B, N, W, 128).
+      resident: Matrices (B, N, W, L) and vectors (B, N, 1, L) of the L rows of the score map.
+      streamed: Matrices and vectors of the columns of the score map, in the same layout. Only
+        `key_rows` has the shape (B, N, L, W).
+      shared: Matrices that all rows and columns of a head share, shape (B, N, W, 128).
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
-      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). The entry of a query
-        and a key uses element origin + query - key, where `origin` is an argument of
-        `run_tile_loop`.
-      positions: Position vectors with one column for each diagonal, shape (B, N, W, D). The entry
-        of a query and a key uses column D - origin + key - query.
+      diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Query i and key j use
+        element origin + i - j, where `origin` is an argument of `run_tile_loop`.
+      positions: Position vectors with one column for each diagonal, shape (B, N, W, D). Query i and
+        key j use column D - origin + j - i.
       scalars: A few numbers for each example and head, shape (B, N, count).
       skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
       runs: Index of the first tile of each run of the schedule, and index of its last tile plus 1,

@@ -1,6 +1,6 @@
 """The five kernels on a TPU: their tile sizes, their arrays, and the function that runs them.
 
-The module `kernel_calls` of the package `fused` lists the inputs and outputs of each kernel.
+The module `fused.kernel_calls` lists the inputs and outputs of each kernel.
 """
 
 import jax.numpy as jnp
@@ -88,9 +88,11 @@ class _TPUKernels(KernelCalls):
         return arrays.restore_outputs(outputs, call)
 
     def _make_body(self, call: KernelCall, inputs: KernelInputs) -> KernelBody:
-        """Return the body of a kernel.
+        """Return the body of a kernel: the functions that compute one block tile by tile.
 
-        The body also prepares the relations and distances of its tiles.
+        The body of `BODIES` is extended in two ways. If the call has relations, the body converts
+        inputs with one row per relation to bands (see `expand_inputs`). If the scoring has a
+        distance function, the body stores it in VMEM (see `keep_distances`).
         """
         body = BODIES[call.name](call, self.config.shape)
         if call.relations:

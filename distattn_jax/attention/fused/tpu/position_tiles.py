@@ -1,8 +1,10 @@
-"""Products of queries with position vectors in one tile, for `PositionScoring`.
+"""Products of position queries with position vectors in one tile, for `PositionScoring`.
 
-There is one position vector R for each diagonal j - i of the score map. For a group of 128 queries,
-the kernels multiply the position queries p by the vectors of all diagonals of a tile. The products
-have one row per diagonal and one column per query. Key j and query i of the tile need row
+There is one position vector R[j - i] for each diagonal j - i of the score map, where i is a query
+and j is a key. For a group of 128 queries, the kernels multiply the position queries p by the
+vectors of all diagonals of a tile. The products have one row per diagonal and one column per query.
+A tile, in contrast, has one row per key and one column per query. If j is counted from the first
+key of the tile and i from the first query of the group, the product for key j and query i is in row
 j - i + 128 of column i. Column i therefore moves up by 128 - i rows. In the backward pass, column i
 of the gradient dP of the products moves down by 128 - i rows:
 
@@ -28,7 +30,10 @@ LANES_BITS = LANES.bit_length() - 1
 
 
 def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return, for each entry of a tile, the product of its query and its position vector."""
+    """Return p_i · R[j - i] for each query i and key j of a tile, shape (keys, queries).
+
+    p_i is the position query of query i, and R[j - i] is the position vector of the diagonal j - i.
+    """
     load = tile.load if context.score_map.is_transposed else context.load
     query, positions = load("position_query"), tile.load("positions")
     columns = []
@@ -42,14 +47,16 @@ def read_positions(context: BlockContext, tile: Tile) -> jax.Array:
 def add_gradients(
     context: BlockContext, tile: Tile, product_gradient: jax.Array, origin: int
 ) -> None:
-    """Add the gradients of a tile to the buffer `position_query` and the output `positions`.
+    """Add the contribution of a tile to the gradients of position queries and position vectors.
 
-    The output `positions` has 128 columns. Each group of 128 diagonals has W consecutive rows,
-    where W is the width of a position vector.
+    The gradient of the position queries is in the buffer `position_query`, shape (W, queries),
+    where W is the width of a position vector. The gradient of the position vectors is in the output
+    `positions`: matrices of shape (W, 128), stacked on axis 0. Matrix g has one column for each of
+    the diagonals 128 g to 128 g + 127, and one row for each component of a position vector.
 
     Args:
-      product_gradient: Gradient of the products of the tile.
-      origin: Index of the diagonal query = key.
+      product_gradient: Gradient of the products of the tile, shape (keys, queries).
+      origin: Index of the main diagonal (query = key) among all diagonals.
     """
     query, positions = context.load("position_query"), tile.load("positions")
     width = query.shape[0]
@@ -67,11 +74,23 @@ def add_gradients(
 
 
 def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:
-    """Return the position vectors for the group of queries that begins with query `first`."""
+    """Return the position vectors that a group of 128 queries of a tile needs.
+
+    The result has one column for each of keys + 128 diagonals.
+
+    Args:
+      tile: Tile of the score map, shape (keys, queries).
+      positions: Position vectors of all diagonals of the tile, one column per diagonal.
+      first: Index of the first query of the group, counted from the first query of the tile.
+    """
     start = tile.shape[1] - LANES - first
     return positions[:, start : start + tile.shape[0] + LANES]
 
 
 def _shifts() -> jax.Array:
-    """Return the number of rows by which each column moves: 128 - i for column i."""
+    """Return 128 - i for each column i of 128 columns, shape (1, 128).
+
+    Column i contains the products of query i with the position vectors of all diagonals. It moves
+    by this number of rows, so that rows become keys.
+    """
     return LANES - lane_indices((1, LANES))

@@ -33,7 +33,7 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
     """Multiply two matrices, and return the product in float32.
 
     Args:
-      axes: Axis of each matrix over which the products are summed.
+      axes: Contracted axis of each matrix: (1, 0) is left @ right, (0, 0) is left.T @ right.
     """
     return lax.dot_general(
         left,
@@ -45,7 +45,7 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
 
 
 def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
-    """Move column i of an array down by shifts[i] rows, and fill the rows above with zeros.
+    """Move column i of an array down by shifts[0, i] rows, and fill the rows above with zeros.
 
     The result has at least 2^bits more rows than the array.
 
@@ -67,7 +67,7 @@ def move_down(array: jax.Array, shifts: jax.Array, bits: int) -> jax.Array:
 
 
 def move_up(array: jax.Array, shifts: jax.Array, count: int, bits: int) -> jax.Array:
-    """Move column i of an array up by shifts[i] rows, and return the first `count` rows.
+    """Move column i of an array up by shifts[0, i] rows, and return the first `count` rows.
 
     Args:
       array: Array of 128 columns and at most count + 2^bits rows.

@@ -1,11 +1,13 @@
 """Arrays by relation in the TPU kernels: inputs, relation weights, and gradients.
 
-The module `relations` of the package `fused` defines relations and has the equations. An array by
-relation has one row per relation and one column per query. The inputs of this form are the relation
-products P and the cotangent G of the relation weights. The kernels convert an input to a band,
-which is a stack of squares of 128 keys and 128 queries: see `bands`. If a program owns a block of
-queries, it converts its inputs once. If it owns a block of keys, it converts them for each tile of
-queries that is not far. A bias that all queries share has one group of 128 equal columns.
+The module `fused.relations` defines relations and has the equations. An array by relation has one
+row per relation and one column per query. Two inputs have this form: the relation products P, and
+the cotangent G of the relation weights.
+
+The kernels convert each of these inputs to a band, which is a stack of squares of 128 keys and 128
+queries: see `bands`. A program that owns a block of queries converts its inputs once. A program
+that owns a block of keys converts them for each tile of queries that is not far. If all queries
+share the relation products (a bias), the input has 128 equal columns.
 
 The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
 query is a number that keeps these powers in range. It may change from tile to tile: see
@@ -37,14 +39,16 @@ GRADIENT = "relation_products_gradient"
 
 
 def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
-    """Return a kernel body that converts its inputs with one row per relation to bands.
+    """Return a copy of a kernel body that first converts inputs by relation to bands.
 
-    See `bands`.
+    Such an input has one row per relation and one column per query. A band holds the same numbers
+    as squares of 128 keys and 128 queries (see `bands`), and `read_relations` reads it. After the
+    conversion, the new body runs the given body.
 
     Args:
-      blocks: Dict from the name of each of these inputs to its number of columns in VMEM.
-      streamed: Names of the inputs that are streamed, because the columns of the score map are
-        queries.
+      blocks: Dict from the name of each such input to its number of columns in VMEM.
+      streamed: Names of the inputs in `blocks` that change with each tile. They are the inputs of
+        kernels that own a block of keys and visit tiles of queries.
     """
     bands = {
         _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
@@ -71,9 +75,15 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
 
 
 def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
-    """Look up the number of each entry of a tile in the band of the input `name`.
+    """Return, for each entry of a tile, the number of an input that belongs to its relation.
 
-    In a far tile, all keys of a query have the same number, so that the result has one row.
+    The input has one row per relation and one column per query. For query i and key j, the result
+    contains input[r, i], where r is the relation of i and j. The result has the shape
+    (keys, queries). In a far tile, all keys have the same relation, so that the shape is
+    (1, queries).
+
+    Args:
+      name: Name of the input.
     """
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
@@ -90,7 +100,12 @@ def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
 def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
     """Return a dict from name to shape of the buffers for the relation weights.
 
-    The dict is empty if the scoring has no relation weights.
+    The relation weights are sums of attention weights for each query and relation. The dict is
+    empty if the scoring has no relation weights.
+
+    Args:
+      score_map: Scoring and window of the kernel.
+      queries: Number of queries of a block.
     """
     if not score_map.scoring.has_relation_weights:
         return {}
@@ -103,9 +118,14 @@ def weight_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ..
 
 
 def scale_weights(context: BlockContext, correction: jax.Array) -> None:
-    """Multiply the sums of weights of each query by `correction`, when its reference changes.
+    """Multiply the sums of the weights of the first and the last relation by `correction`.
 
-    The reference is the number that is subtracted from the scores before 2^x.
+    The forward kernel calls this function when the reference of a query changes. The reference is
+    the number that the kernel subtracts from all scores of the query before it computes powers of
+    2. Nothing happens if the scoring has no relation weights.
+
+    Args:
+      correction: Factor for each query, shape (1, queries).
     """
     if context.score_map.scoring.has_relation_weights:
         for side in _sides(context.score_map):
@@ -115,11 +135,12 @@ def scale_weights(context: BlockContext, correction: jax.Array) -> None:
 def add_weights(
     context: BlockContext, tile: Tile, weights: jax.Array, reference: jax.Array
 ) -> None:
-    """Add the weights of a tile to the relation weights of its queries.
+    """Add the weights of a tile to the sums of weights for each query and relation.
 
     Args:
-      weights: Weights 2^(score - reference), after dropout.
-      reference: Reference of each query, shape (1, queries).
+      weights: Weights 2^(score - reference) after dropout, shape (keys, queries).
+      reference: Number that the forward kernel subtracts from all scores of a query, shape
+        (1, queries).
     """
     weights = weights.astype(jnp.float32)
     ends = {side: context.scratch[ENDS[side]] for side in _sides(context.score_map)}
@@ -140,11 +161,15 @@ def add_weights(
 def finish_weights(
     context: BlockContext, *, reference: jax.Array, normaliser: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return a dict with the relation weights, or an empty dict if the scoring has none.
+    """Return {"relation_weights": W}, or an empty dict if the scoring has no relation weights.
+
+    W has one row per relation and one column per query of the block.
 
     Args:
-      reference: Last reference of each query, shape (1, queries).
-      normaliser: Factor that converts 2^(score - reference) to attention weights.
+      reference: Number that the kernel subtracted from the scores of each query in the last tile,
+        shape (1, queries).
+      normaliser: Factor that converts 2^(score - reference) to attention weights, shape
+        (1, queries).
     """
     if not context.score_map.scoring.has_relation_weights:
         return {}
@@ -170,12 +195,14 @@ def finish_weights(
 
 
 def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, ...]]:
-    """Return a dict with the shape of the buffer for the gradient of the relation products.
+    """Return {name: shape} of the buffer for the gradient of the relation products.
 
-    The dict is empty if the scoring has no relation products.
+    The buffer is a band (see `bands`). The dict is empty if the scoring has no relation products.
 
     Args:
-      queries: Number of columns of the gradient: the queries of a block, or 128 for a bias.
+      score_map: Scoring of the kernel.
+      queries: Number of columns of the gradient: the number of queries in a block, or 128 for a
+        bias that all queries share.
     """
     if not score_map.scoring.has_relation_products:
         return {}
@@ -183,7 +210,14 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
 
 
 def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -> None:
-    """Add the gradient of the scores of a tile to the gradient of the relation products."""
+    """Add a tile to the buffer for the gradient of the relation products.
+
+    The buffer is a band: squares of 128 keys and 128 queries (see `bands`). `finish_gradient` sums
+    its entries by relation. Nothing happens if the scoring has no relation products.
+
+    Args:
+      score_gradient: Gradient of the scores of the tile, shape (keys, queries).
+    """
     if not context.score_map.scoring.has_relation_products:
         return
     band = context.scratch[GRADIENT]
@@ -196,9 +230,13 @@ def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -
 
 
 def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:
-    """Return a dict with the gradient of the relation products.
+    """Return {name: gradient}, the gradient of the relation products.
 
-    The dict is empty if the scoring has no relation products.
+    It has one row per relation and one column per query. The dict is empty if the scoring has no
+    relation products.
+
+    Args:
+      multiplier: Factor by which the gradient is multiplied.
     """
     if not context.score_map.scoring.has_relation_products:
         return {}
@@ -212,9 +250,11 @@ def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Arr
 
 
 def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax.Array]]:
-    """Return the first key, the first query and the index in its band for each square of a tile.
+    """Divide a tile into squares of 128 keys and 128 queries.
 
-    Keys and queries are counted from the first key and the first query of the tile.
+    Return a triple for each square: its first key, its first query, and its index in the band from
+    0 to 5 (see `bands`). Keys and queries are counted from the first key and the first query of the
+    tile.
     """
     offset = read_lengths(context.scalars).offset
     return [
@@ -225,7 +265,14 @@ def _list_squares(context: BlockContext, tile: Tile) -> list[tuple[int, int, jax
 
 
 def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
-    """Convert an input with one row per relation to one band for each group of 128 columns."""
+    """Convert an input to bands, one for each group of 128 queries, and store them in VMEM.
+
+    A band holds the numbers of the input as squares of 128 keys and 128 queries: see `bands`.
+
+    Args:
+      name: Name of the input.
+      array: Input with one row per relation and one column per query.
+    """
     band, clip_distance = context.scratch[_band_name(name)], context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     for group in range(band.shape[0]):
@@ -238,7 +285,16 @@ def _expand(context: BlockContext, name: str, array: jax.Array) -> None:
 
 
 def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
-    """Write the numbers of the only relation of a far tile to the first row of one square."""
+    """Copy one row of an input into the band, for a far tile.
+
+    All entries of a far tile have the same relation, 0 or 2k. The row of this relation has one
+    number per query. It is copied to the first row of square 0 of the band for relation 0, or of
+    the last square for relation 2k (see `bands`). `read_relations` reads it there.
+
+    Args:
+      tile: Far tile.
+      name: Name of an input with one row per relation and one column per query.
+    """
     band, square = context.scratch[_band_name(name)], _far_square(tile)
     row = 0 if square == 0 else 2 * context.score_map.scoring.clip_distance
     numbers = tile.load(name)[row : row + 1]
@@ -247,14 +303,26 @@ def _expand_end(context: BlockContext, tile: Tile, name: str) -> None:
 
 
 def _far_square(tile: Tile) -> int:
-    """Return the index in a band that all squares of a far tile have."""
+    """Return the index of the square in a band that stands for every square of a far tile.
+
+    The index is 0 if all entries of the tile have relation 0, and 5 if all of them have the last
+    relation, 2k: see `bands`.
+    """
     return 0 if tile.kind.side == BEFORE else LAST
 
 
 def _collapse(
     context: BlockContext, squares: list[jax.Array], ends: tuple[jax.Array, jax.Array]
 ) -> jax.Array:
-    """Convert the squares 1 to 4 of a band, and the sums of both ends, to one row per relation."""
+    """Sum the entries of a band by relation, for 128 queries: see `collapse_band`.
+
+    The result has one row per relation and one column per query.
+
+    Args:
+      squares: Squares 1 to 4 of the band (see `bands`), each of 128 keys and 128 queries.
+      ends: Sums over all other squares: first for relation 0, then for relation 2k. Each has shape
+        (1, 128).
+    """
     clip_distance = context.score_map.scoring.clip_distance
     shifts = compute_shifts(read_lengths(context.scalars).offset, clip_distance)
     return collapse_band(jnp.concatenate(squares, axis=0), shifts, clip_distance, ends)
@@ -266,5 +334,5 @@ def _band_name(name: str) -> str:
 
 
 def _sides(score_map: ScoreMap) -> tuple[int, ...]:
-    """Return the sides on which visible keys can have an end relation: see `end_sides`."""
+    """Return the sides on which visible keys can be far from their query: see `end_sides`."""
     return end_sides(is_causal=score_map.window.is_causal)

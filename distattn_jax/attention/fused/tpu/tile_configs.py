@@ -39,7 +39,10 @@ DEFAULT = TileConfig(512, 512)  # for other kinds, and for programs lowered with
 
 
 def select_tile_config(queries: int, keys: int) -> TileConfig:
-    """Return the tile sizes for a call with this number of queries and keys."""
+    """Return the tile sizes for a call with this number of queries and keys.
+
+    The sizes depend on the kind of the local TPUs. A tile is not larger than the padded call.
+    """
     largest = TILES.get(local_kind(), DEFAULT)
     lengths = (queries, keys)
     padded = (length + -length % MULTIPLE for length in lengths)

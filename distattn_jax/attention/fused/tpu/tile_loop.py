@@ -44,14 +44,17 @@ VMEM_LIMIT_BYTES = 56 * 2**20  # A TPU v5p has 64 MiB, a TPU v5e or v6e has 128 
 
 
 class Scratch(NamedTuple):
-    """Buffers in VMEM and semaphores of the copies.
+    """Buffers in VMEM of a program, and semaphores for its copies from HBM to VMEM.
 
     Attributes:
-      slots: Two slots for each streamed array.
-      arrived: A semaphore for each slot of each streamed array, in the order of `slots`.
-      body: Buffers of the kernel body.
-      kept: Buffers of the kernel body that keep their contents from block to block.
-      sums: Float32 buffers for summed outputs of 16 bits. Other outputs are summed in place.
+      slots: Buffers of the streamed arrays. Each has two slots: one for the current tile, and one
+        for the next tile.
+      arrived: One semaphore for each slot of each streamed array, signalled when a copy arrives.
+        Axis 0 has the order of `slots`.
+      body: Buffers that `KernelBody.scratch` declares.
+      kept: Buffers that `KernelBody.kept` declares. They keep their contents from block to block.
+      sums: Float32 buffers for the sums of `KernelBody.summed_outputs` whose dtype has 16 bits.
+        Float32 outputs are summed in place.
     """
 
     slots: dict[str, Any]
@@ -86,7 +89,7 @@ class Kernel(NamedTuple):
       body: Computation of the kernel.
       output_types: Dict from name to shape and dtype of each output.
       config: Sizes of the tiles.
-      origin: Argument of `run_tile_loop`.
+      origin: Index of the main diagonal (query = key) among the diagonals: see `run_tile_loop`.
       counts: Number of examples and number of heads.
     """
 
@@ -99,7 +102,7 @@ class Kernel(NamedTuple):
 
     @property
     def is_transposed(self) -> bool:
-        """True if the rows of the score map are keys."""
+        """True if the rows of the score map are keys, False if they are queries."""
         return self.call.score_map.is_transposed
 
     @property
@@ -119,8 +122,12 @@ def run_tile_loop(
     """Run a kernel over all blocks of all heads. Return a dict from name to output.
 
     Args:
-      output_types: Dict from name to shape (B, N, W, L) and dtype of each output. If B of a summed
-        output is 1, the output is also summed over all examples.
+      call: Name, score map and schedule of the kernel.
+      inputs: Input arrays.
+      output_types: Dict from name to shape (B, N, W, L) and dtype of each output. The outputs that
+        `KernelBody.summed_outputs` names are summed over all blocks. If B of such an output is 1,
+        the output is also summed over all examples.
+      config: Sizes of the tiles.
       origin: Index of the main diagonal (query = key) in `inputs.diagonals`. It is at least the
         number of keys, because diagonals with query < key have smaller indices. It is a multiple of
         128.
@@ -207,7 +214,7 @@ def _call_kernel(kernel: Kernel, inputs: KernelInputs) -> dict[str, jax.Array]:
 
 
 def _scratch_types(kernel: Kernel, inputs: KernelInputs) -> tuple[Scratch]:
-    """Return the types of all buffers and semaphores of a program."""
+    """Return the Pallas types of all buffers and semaphores of a program, as a tuple of one."""
     config, body, output_types = kernel.config, kernel.body, kernel.output_types
     _, tile_columns = kernel.block_sizes
     shapes: dict[str, tuple[int, int]] = {
@@ -243,9 +250,13 @@ def _scratch_types(kernel: Kernel, inputs: KernelInputs) -> tuple[Scratch]:
 
 
 def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]:
-    """Return the first tile of each block, followed by the `RunNumbers` of each run.
+    """Return the numbers that a program reads for its block, as one row of integers.
 
-    The first tile is -1 if the block visits no tile.
+    The first number is the first tile that the block visits, or -1 if it visits no tile. The four
+    `RunNumbers` of each run follow.
+
+    Args:
+      runs: Index of the first tile of each of R runs, and index of its last tile plus 1.
     """
     start, end = runs[..., 0], runs[..., 1]
     count, index = runs.shape[3], jnp.arange(runs.shape[3], dtype=jnp.int32)
@@ -263,10 +274,13 @@ def _list_runs(runs: Int[Array, "B N blocks R 2"]) -> Int[Array, "B N blocks _"]
 
 
 def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[..., Any]:
-    """Return `call`, which runs a kernel, with support for `vmap`.
+    """Return a function that runs a kernel and supports `vmap`.
 
-    The mapped axis becomes part of the batch axis, because Pallas cannot batch the arrays that a
-    kernel copies from HBM.
+    Under `vmap`, the mapped axis becomes part of the batch axis, because Pallas cannot batch the
+    arrays that a kernel copies from HBM.
+
+    Args:
+      call: Function that runs a kernel.
     """
     run = jax.custom_batching.custom_vmap(call)
 
@@ -294,7 +308,7 @@ def _fold_batches(call: Callable[[KernelInputs], dict[str, Array]]) -> Callable[
 
 
 def _keep_in_hbm(inputs: KernelInputs) -> KernelInputs:
-    """Prevent the compiler from moving streamed arrays to VMEM.
+    """Return the same inputs, with streamed arrays that the compiler may not move to VMEM.
 
     A copy from VMEM to VMEM is a loop of the processor, which does not run in the background.
     """
@@ -317,7 +331,11 @@ def _run_block(
 ) -> None:
     """Compute the outputs of one block of rows. This function is the body of the Pallas kernel.
 
-    `refs`, `outputs` and `scratch` contain references.
+    Args:
+      refs: References to the inputs.
+      outputs: Dict from name to a reference to an output.
+      scratch: References to the buffers and semaphores.
+      kernel: Static properties of the kernel.
     """
     head, example, block = (pl.program_id(axis) for axis in range(3))
     body, config, is_transposed = kernel.body, kernel.config, kernel.is_transposed
@@ -332,7 +350,7 @@ def _run_block(
         return ref.at[*_shared_index(ref.shape, kernel.counts, (example, head))]
 
     def place(tile: Array) -> tuple[Array, Array]:
-        """Return the first query and the first key of a tile."""
+        """Return the first query and the first key of a tile, given the index of the tile."""
         column = pl.multiple_of(tile * tile_columns, tile_columns)
         return (column, start) if is_transposed else (start, column)
 
@@ -432,7 +450,10 @@ def _run_block(
 
 
 def _round(source: Any, target: Any) -> None:
-    """Copy an array in VMEM to an array of a smaller dtype. A loop keeps the code short."""
+    """Copy a float32 array in VMEM to an array of a 16-bit dtype.
+
+    The function copies a few rows at a time, in a loop, so that the compiled code is short.
+    """
 
     def step(i: Array, _: None) -> None:
         rows = pl.ds(pl.multiple_of(i * ROUNDED_ROWS, ROUNDED_ROWS), ROUNDED_ROWS)
@@ -444,10 +465,10 @@ def _round(source: Any, target: Any) -> None:
 def _shared_index(
     shape: tuple[int, ...], counts: tuple[int, int], indices: tuple[Any, Any]
 ) -> tuple[Any, ...]:
-    """Return the indices of an example and a head in an array with fewer examples or heads.
+    """Return the indices of an example and a head in an array that examples or heads may share.
 
-    All examples or heads share an axis of size 1. Consecutive heads share a head of an array with
-    fewer heads.
+    If an axis of the array has size 1, its index is 0. If the array has fewer heads than the
+    kernel, groups of consecutive heads of the kernel use the same head of the array.
 
     Args:
       shape: Shape of the array, which begins with examples and heads.

@@ -22,7 +22,10 @@ def view_tile(
 ) -> TileView:
     """Return the scores of a tile, with their distances and visibility mask.
 
+    All arrays of the result have the shape (keys, queries).
+
     Args:
+      products: Products q · k, shape (keys, queries).
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
     """
@@ -43,7 +46,7 @@ def view_tile(
 
 
 def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return a mask that is True for the entries of a tile that dropout keeps."""
+    """Return a mask of shape (keys, queries) that is True for the entries that dropout keeps."""
     keys, queries = tile.shape
     query_word, key_word, threshold = context.scalars["dropout_words"]
     query_hash, query_shift = hash.hash_indices(
@@ -56,12 +59,14 @@ def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
 
 
 def view_visibility(context: BlockContext, tile: Tile) -> jax.Array | None:
-    """Return a mask that is True for visible entries, or None if all entries are visible.
+    """Return a mask of a tile that is True for visible entries, or None if all are visible.
 
-    The mask ignores the padding of queries: the forward kernel sets the outputs of padded queries
-    to 0, and their logsumexp makes their weights 0 in all other kernels. If the rows are keys, the
-    mask also ignores the padding and the mask of keys, because the kernels set the outputs of these
-    keys to 0.
+    The mask has the shape (keys, queries), or broadcasts to it.
+
+    Padded queries count as visible: the forward kernel sets their outputs to 0, and their logsumexp
+    makes their weights 0 in all other kernels. If the rows of the score map are keys, padded keys
+    and keys that the key mask hides also count as visible, because the kernels set the outputs of
+    these keys to 0.
     """
     if not tile.kind.is_masked:
         return None
@@ -83,13 +88,16 @@ def view_visibility(context: BlockContext, tile: Tile) -> jax.Array | None:
 
 
 def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
-    """Return (position of query - position of key) for each entry of a tile."""
+    """Return (position of query - position of key) for each entry of a tile.
+
+    The result has the shape (keys, queries).
+    """
     first = tile.query + read_lengths(context.scalars).offset - tile.key
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
 
 
 def expand_diagonals(numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:
-    """Return the tile whose entry (key, query) is numbers[query - key + keys].
+    """Return a tile of shape (keys, queries) whose entry (j, i) is numbers[0, i - j + keys].
 
     Args:
       numbers: One number for each diagonal, shape (1, keys + queries).

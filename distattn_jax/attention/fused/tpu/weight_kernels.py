@@ -1,12 +1,12 @@
 """Bodies of the kernels `forward`, `received` and `attention_given`, which sum weights of tiles.
 
-The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
-visible key is `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, a kernel adds
-the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores
-are treated as 0, the kernels need no products of queries and keys.
+The module `fused.kernels` has their equations. The logsumexp of a query without a visible key is
+`EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, a kernel adds the contribution
+of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores are treated as 0,
+the kernels need no products of queries and keys.
 
-Arrays in VMEM, except `key_rows`, are transposed: queries have shape (H, queries), and a tile has
-shape (keys, queries).
+Arrays in VMEM, except `key_rows`, are transposed: queries have the shape (H, queries). A tile has
+the shape (keys, queries).
 """
 
 import jax
@@ -31,19 +31,22 @@ SMALLEST_SUM, LARGEST_SUM = 2.0**-64, 2.0**64
 def forward(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the forward kernel, an online softmax.
 
-    The weights of a query are powers 2^(score - reference). The usual reference is the maximum of
-    the scores, which is known only after all products of a tile. This kernel starts with the
-    reference 0, and keeps it while the sums of weights are between 2^-64 and 2^64. It can then
-    compute the power of a score as soon as the product is known. Otherwise, the maximum becomes the
-    reference, and the tile is computed again.
+    The unnormalised weights of a query are powers 2^(score - reference). The usual reference is the
+    maximum of the scores, which is known only when all products of a tile have been computed. This
+    kernel starts with the reference 0, so that it can compute each power as soon as the product is
+    known. If the sum of the weights of a query leaves the range from 2^-64 to 2^64, the maximum
+    becomes the reference of the query, and the tile is computed again.
 
-    Inputs: resident `query`, streamed `key_rows` and `value`. If tiles are skipped, there are two
-    more inputs: `value_sum`, the sum of the values of the skipped keys, and `key_count`, the number
-    of skipped keys.
+    Inputs: `query` of the block, and `key_rows` and `value` of each tile. If tiles are skipped,
+    `skipped_sums["value_sum"]` is the sum of the values of the skipped keys, and
+    `skipped_sums["key_count"]` is the number of these keys.
 
-    Outputs: `values` is the weighted sum of values for each query. `logsumexp` is the base-2
-    logsumexp of the scores of each query. A scoring with relation weights also has the output
-    `relation_weights`.
+    Outputs: `values` is the weighted sum of values for each query, shape (E, queries). `logsumexp`
+    is the base-2 logsumexp of the scores of each query. A scoring with relation weights also has
+    the output `relation_weights`.
+
+    Args:
+      shape: Number of keys and number of queries of a tile.
     """
     score_map, queries = call.score_map, shape[1]
     width, dtype = call.streamed["value"].shape[-1], call.streamed["value"].dtype
@@ -71,9 +74,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
 
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
-        """Compute the weights of a tile, and return their sum for each query.
+        """Compute the unnormalised weights of a tile, and return the sum of each query.
 
-        Also apply dropout to the weights, and store them in the buffer "weights".
+        The result has the shape (1, queries), and contains the weights before dropout. The weights
+        after dropout are stored in the buffer "weights".
         """
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:
@@ -140,10 +144,13 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
 def received(call: KernelCall, shape: Shape) -> KernelBody:
     """Return the body of the kernel for the attention that each key receives.
 
-    Inputs: resident `key`, streamed `query` and `logsumexp`. If tiles are skipped,
+    Inputs: `key` of the block, and `query` and `logsumexp` of each tile. If tiles are skipped,
     `skipped_sums["received"]` is the attention received from the skipped queries.
 
     Output: `received`, the attention that each key receives, summed over all queries.
+
+    Args:
+      shape: Number of keys and number of queries of a tile.
     """
     keys = shape[0]
 
@@ -174,10 +181,14 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
 
     A are the attention weights, and g_j is the cotangent of the attention that key j receives.
 
-    Inputs: resident `query` and `logsumexp`, streamed `key_rows` and `received_cotangent`. If tiles
-    are skipped, `skipped_sums["attention_given"]` is the sum of g_j over the skipped keys.
+    Inputs: `query` and `logsumexp` of the block, and `key_rows` and `received_cotangent` of each
+    tile. If tiles are skipped, `skipped_sums["attention_given"]` is the sum of g_j over the skipped
+    keys.
 
     Output: `attention_given`, the sum Σ_j A_ij g_j of each query.
+
+    Args:
+      shape: Number of keys and number of queries of a tile.
     """
     queries = shape[1]
 

@@ -1,7 +1,8 @@
 """Distance-aware attention in the kernels.
 
-Each mapping of the paper is written as height · f, where the distance function f depends on |i - j|
-and on two coefficients, slope and shift. Any other mapping is stored in tables.
+A mapping turns the distance |i - j| into the factor or summand of a score. Each mapping of the
+paper is written as height · f, where the distance function f depends on |i - j| and on two
+coefficients, slope and shift. Any other mapping is stored in tables.
 """
 
 from collections.abc import Callable
@@ -39,8 +40,8 @@ class _MappingForm(NamedTuple):
 
     Attributes:
       function: Distance function f.
-      coefficients: Computes slope, shift and height from the distance weight w and the parameters
-        `shape` of the mapping.
+      coefficients: Computes slope, shift and height from the fields `weight` and `shape` of
+        `DistanceAware`: the distance weight w, and further parameters of the mapping.
     """
 
     function: DistanceFunction
@@ -81,7 +82,7 @@ MAPPING_FORMS: dict[Any, _MappingForm] = {
 
 @register(DistanceAware)
 class DistanceAwareView(KernelView):
-    """Distance-aware attention, with the early adjustments."""
+    """`KernelView` of distance-aware attention that adjusts scores before the softmax."""
 
     def make_form(self, variant, block):
         is_additive = variant.adjust == early_add
@@ -124,7 +125,13 @@ class DistanceAwareView(KernelView):
 
 
 def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> Coefficients:
-    """Return the coefficients of the distance function f of each head."""
+    """Return slope, shift, height and far value of the distance function f of each head.
+
+    Args:
+      variant: Attention variant with a mapping of the paper.
+      block: Arrays of the call.
+      factor: Factor by which the height is multiplied.
+    """
     mapping: Any = variant.mapping
     slope, shift, height = MAPPING_FORMS[mapping].coefficients(variant.weight, variant.shape)
     # f at a distance beyond all others, rounded exactly as the mapping rounds it.
@@ -134,7 +141,12 @@ def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> C
 
 
 def _select_tolerance(variant: DistanceAware, block: Block) -> float | None:
-    """Return the tolerance of the variant, or the default for the dtype and the lengths."""
+    """Return the largest allowed error of a score: see `KernelForm.tolerance`.
+
+    The default is 2^-10 for 16-bit values, and 0 for float32. If there are fewer than 1,024 queries
+    and fewer than 1,024 keys, return None: replacing f by a constant then saves no time. A positive
+    `variant.tolerance` is always returned.
+    """
     tolerance = variant.tolerance
     if tolerance is None:
         tolerance = DEFAULT_TOLERANCE if block.value.dtype.itemsize <= 2 else 0.0

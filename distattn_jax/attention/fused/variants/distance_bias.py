@@ -1,4 +1,4 @@
-"""Biases of the relative position in the kernels.
+"""Biases that depend on the relative position, in the kernels.
 
 ALiBi is a linear function of the distance. The bias of T5 is constant at large distances, so that
 it is a bias of clipped relations (see `relations`). Any other function is stored in tables.
@@ -21,7 +21,7 @@ from distattn_jax.attention.variants import DistanceBias, T5Buckets, alibi
 
 @register(DistanceBias)
 class DistanceBiasView(KernelView):
-    """Dot-product attention with a bias that is a function of the relative position."""
+    """`KernelView` of dot-product attention plus a bias that depends on the relative position."""
 
     def make_form(self, variant, block):
         scale, parameters = block.scale, variant.parameters

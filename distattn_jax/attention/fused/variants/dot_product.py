@@ -19,14 +19,14 @@ from distattn_jax.attention.variants import DotProduct
 
 @register(DotProduct)
 class DotProductView(KernelView):
-    """Dot-product attention."""
+    """`KernelView` of dot-product attention."""
 
     def make_form(self, variant, block):
         return KernelForm(DotProductScoring(block.scale), block.query, block.key)
 
 
 class AsDotProductView(KernelView):
-    """Any variant that defines `as_dot_product`, such as `Adapted`."""
+    """`KernelView` of any variant that defines `as_dot_product`, such as `Adapted`."""
 
     def make_form(self, variant, block):
         query, key = write_as_dot_product(variant, block)
@@ -41,7 +41,8 @@ class AsDotProductView(KernelView):
 def write_as_dot_product(variant: Any, block: Block) -> tuple[Array, Array]:
     """Return queries and keys whose dot products, times the scale, are the scores of a variant.
 
-    Their heads may be wider than those of the call.
+    Their shapes are (B, T, N, W) and (B, S, K, W). The width W may be larger than the width H of
+    the queries and keys of the call.
     """
     heads, dtype = block.query.shape[2], block.query.dtype
     group_size = heads // block.key.shape[2]

@@ -8,7 +8,7 @@ from distattn_jax.attention.variants import RelativePosition
 
 @register(RelativePosition)
 class RelativePositionView(KernelView):
-    """Relative position attention, with tables for keys, for values, or for both."""
+    """`KernelView` of relative position attention, with a table for keys, for values, or both."""
 
     def make_form(self, variant, block):
         distances = _clip_distances(variant)
@@ -36,5 +36,8 @@ class RelativePositionView(KernelView):
 
 
 def _clip_distances(variant: RelativePosition) -> list[int]:
-    """Return the clip distance k of each table. A table has 2k + 1 relations."""
+    """Return the clip distance k of the table for keys and of the table for values.
+
+    A table has 2k + 1 relations. The list has no entry for a table that is None.
+    """
     return [table.shape[1] // 2 for table in (variant.keys, variant.values) if table is not None]

@@ -12,7 +12,7 @@ LARGEST_POSITIONS = 2**22  # numbers: the buffers of their gradient take 32 MiB 
 
 @register(TransformerXL)
 class TransformerXLView(KernelView):
-    """Transformer-XL attention."""
+    """`KernelView` of Transformer-XL attention."""
 
     def make_form(self, variant, block):
         def add_bias(bias: Float[Array, "#N H"]) -> Float[Array, "B T N H"]:
@@ -37,7 +37,10 @@ class TransformerXLView(KernelView):
 
 
 def _project_positions(variant: TransformerXL, block: Block) -> Float[Array, "#B D #N H"]:
-    """Return the projected sinusoids of all relative positions."""
+    """Return one position vector for each of `Block.relative_positions` plus the offset.
+
+    A position vector is a sinusoidal encoding, multiplied by the projection matrix of the variant.
+    """
     relative = block.offset[:, None] + block.relative_positions[None]
     width = variant.projection.shape[1]
     sinusoids = sinusoid(relative.reshape(-1), width, variant.projection.dtype)
