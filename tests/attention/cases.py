@@ -57,6 +57,12 @@ def random_arrays(seed: int, *shapes: tuple[int, ...], dtype="float64") -> list[
     return [jnp.asarray(generator.normal(size=shape), dtype) for shape in shapes]
 
 
+def random_like(tree, seed: int, dtype="float64"):
+    """Draw standard normal numbers in place of all arrays of a pytree."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(random_arrays(seed, *(x.shape for x in leaves), dtype=dtype))
+
+
 def inputs(sizes: Sizes, dtype="float64", seed: int = 0) -> list[jax.Array]:
     """Draw a random query, key and value."""
     B, T, S, N, H, E, K = sizes
