@@ -91,11 +91,8 @@ def relative_position(sizes, dtype, k=2, keys="per head", values="per head") -> 
     _, _, _, N, H, E, _ = sizes
 
     def table(seed, kind, width):
-        if kind is None:
-            return None
-        return random_arrays(seed, (N if kind == "per head" else 1, 2 * k + 1, width), dtype=dtype)[
-            0
-        ]
+        shape = (N if kind == "per head" else 1, 2 * k + 1, width)
+        return None if kind is None else random_arrays(seed, shape, dtype=dtype)[0]
 
     tables = table(2, keys, H), table(3, values, E)
     return Case(RelativePosition(*tables), oracles.relative_position(*tables))

@@ -100,8 +100,3 @@ def test_a_score_bias_keeps_the_attention_of_a_local_head_near_in_long_texts(bia
     is_near = (jnp.arange(length) < distance).astype(jnp.float32)[None, :, None, None]
     share = run_attention(variant, x, x, is_near).values[0, 0, 0, 0]
     assert (share > 0.5) == (bias is not None)
-
-
-def test_a_score_bias_needs_early_multiply():
-    with pytest.raises(ValueError, match="score_bias must be None unless adjust is early_multiply"):
-        DistanceAware(jnp.ones(1), jnp.ones(1), adjust="early_add", score_bias=jnp.ones(1))
