@@ -11,17 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.attention import (
-    Adapted,
-    DistanceAware,
-    DotProduct,
-    RelativePosition,
-    TransformerXL,
-    attention,
-    late_add,
-    sigmoid,
-)
+from distattn_jax.attention import DistanceAware, attention, late_add, sigmoid
 from tests.attention.cases import (
+    ALL_FORMS,
     CLOSE,
     VARIANTS,
     Sizes,
@@ -174,12 +166,12 @@ def test_mirrored_inputs_give_mirrored_outputs_only_for_distance_aware():
         assert np.allclose(plain, mirrored, **CLOSE) == mirrors
 
 
-def test_the_leaves_of_a_variant_are_its_arrays():
-    assert len(jax.tree.leaves(DotProduct())) == 0
-    assert len(jax.tree.leaves(DistanceAware(jnp.ones(3), jnp.ones(3)))) == 2
-    assert len(jax.tree.leaves(RelativePosition(keys=jnp.ones((1, 3, 4))))) == 1
-    assert len(jax.tree.leaves(TransformerXL(jnp.ones((3, 6, 4)), *[jnp.ones((1, 4))] * 2))) == 3
-    assert len(jax.tree.leaves(Adapted(jnp.ones((3, 4)), jnp.ones((3, 4))))) == 2
+@pytest.mark.parametrize(
+    ("name", "count"),
+    list(zip([*VARIANTS, "relative_position_keys"], [0, 2, 2, 3, 2, 2, 1], strict=True)),
+)
+def test_the_leaves_of_a_variant_are_its_arrays(name, count):
+    assert len(jax.tree.leaves(ALL_FORMS[name](SIZES, "float32").variant)) == count
 
 
 @every_variant
@@ -234,17 +226,10 @@ def test_a_second_call_outside_of_jit_compiles_nothing(monkeypatch):
     assert not compilations
 
 
-@pytest.fixture
-def unchecked_types():
-    """Disable the checks of type annotations. A symbolic size is not an `int`."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
 @every_variant
-@pytest.mark.usefixtures("unchecked_types")
-def test_exported_programs_accept_any_batch_and_length(name):
+def test_exported_programs_accept_any_batch_and_length(name, monkeypatch):
+    # A symbolic size is not an `int`, as the type annotations require.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     variant, qkv = random_case(name, seed=11)
     B, T, S = jax.export.symbolic_shape("B, T, S")
     shapes = (B, T, 3, 4), (B, S, 3, 4), (B, S, 3, 6), (B, 3, T, S), (B,)
