@@ -30,6 +30,8 @@ STORED, BLOCKS = IMPLEMENTATIONS[2:]
 # Segments, grouped heads, dropout and stored blocks are independent of the variant, so that a few
 # forms check them. Dropout follows the adjustment of the weights, and precedes the sum of values.
 SAMPLE = ("distance_aware", "relative_position")
+SIZES = Sizes()
+DROPOUT = {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}
 DROPPED = ("relative_position", "distance_aware_learnable_sigmoid_late_add")
 TABLES = [name for name in ALL_FORMS if name.startswith("relative_position_")]
 OTHER_MAPPINGS = [name for name in MAPPINGS if name != "learnable_sigmoid"]
@@ -93,15 +95,15 @@ def every_restriction(sizes: Sizes) -> dict:
 
 
 @functools.cache
-def kept_by_dropout(sizes: Sizes, seed: int, rate: float) -> np.ndarray:
-    """Return True for the entries of the (B, N, T, S) map that dropout keeps."""
-    B, T, S, N, *_ = sizes
-    words = make_words(jax.random.key(seed))
+def kept_by_dropout() -> np.ndarray:
+    """Return True for the entries of the (B, N, T, S) map that `DROPOUT` keeps."""
+    B, T, S, N, *_ = SIZES
+    rate, words = jnp.float32(DROPOUT["dropout_rate"]), make_words(DROPOUT["dropout_key"])
 
     @jax.jit
     @jax.vmap
     def kept(b, n):
-        return Dropout(jnp.float32(rate), words, b, n).kept(jnp.arange(T), jnp.arange(S))
+        return Dropout(rate, words, b, n).kept(jnp.arange(T), jnp.arange(S))
 
     return np.asarray(kept(*np.indices((B, N)).reshape(2, -1))).reshape(B, N, T, S)
 
@@ -141,42 +143,43 @@ def assert_derivatives_match(result, direction, differences, case):
         chex.assert_trees_all_close(tangents, differences, rtol=1e-6, atol=1e-6)
 
 
+def differentiate(name, implementation, point, direction, monkeypatch):
+    """Return outputs, gradients for random cotangents, and tangents or None."""
+    arguments = every_restriction(SIZES) | (DROPOUT if name in DROPPED else {})
+    with select_implementation(implementation, monkeypatch) as chosen:
+        call = functools.partial(attend, **arguments, implementation=chosen)
+        outputs, pull = jax.vjp(call, *point)
+        tangents = None
+        if name in VARIANTS and implementation == "xla":
+            _, tangents = jax.jvp(call, point, direction)
+    return outputs, pull(random_like(outputs, seed=9)), tangents
+
+
 @pytest.mark.parametrize("cases", GROUPS.values(), ids=GROUPS)
 @jax.enable_x64(True)
 def test_outputs_match_oracles_and_gradients_match_finite_differences(cases, monkeypatch):
-    sizes, step = Sizes(), 1e-5
-    restrictions = every_restriction(sizes)
-    dropout = {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}
-    forms = {name: ALL_FORMS[name](sizes, "float64") for name, _ in cases}
-    points = {name: (*inputs(sizes), form.variant) for name, form in forms.items()}
+    step = 1e-5
+    forms = {name: ALL_FORMS[name](SIZES, "float64") for name, _ in cases}
+    points = {name: (*inputs(SIZES), form.variant) for name, form in forms.items()}
     directions = {name: draw_direction(point) for name, point in points.items()}
     points = jax.device_get(points)
 
-    def differentiate(name, implementation, point):
-        """Return outputs, gradients for random cotangents, and tangents for one implementation."""
-        arguments = restrictions | (dropout if name in DROPPED else {})
-        with select_implementation(implementation, monkeypatch) as chosen:
-            call = functools.partial(attend, **arguments, implementation=chosen)
-            outputs, pull = jax.vjp(call, *point)
-            tangents = None
-            if name in VARIANTS and implementation == "xla":
-                _, tangents = jax.jvp(call, point, directions[name])
-        return outputs, pull(random_like(outputs, seed=9)), tangents
-
     @jax.jit
     def run(points):
-        return {case: differentiate(*case, points[case[0]]) for case in cases}
+        return {
+            case: differentiate(*case, points[case[0]], directions[case[0]], monkeypatch)
+            for case in cases
+        }
 
-    def run_at(move):
-        return jax.device_get(run(jax.tree.map(lambda x, y: x + move * y, points, directions)))
+    def run_at(step):
+        return jax.device_get(run(jax.tree.map(lambda x, y: x + step * y, points, directions)))
 
     results, after, before = map(run_at, (0, step, -step))
     for case, result in results.items():
         name, _ = case
-        kept = {}
+        oracle = forms[name].oracle | every_restriction(SIZES)
         if name in DROPPED:
-            kept = {"kept": kept_by_dropout(sizes, 3, 0.25), "dropout_rate": 0.25}
-        oracle = {**forms[name].oracle, **restrictions, **kept}
+            oracle |= {"kept": kept_by_dropout(), "dropout_rate": DROPOUT["dropout_rate"]}
         assert_matches(result[0], points[name][:3], oracle, "float64", case)
         differences = jax.tree.map(
             lambda x, y: (np.nan_to_num(x) - np.nan_to_num(y)) / (2 * step),
@@ -199,7 +202,7 @@ class Call(NamedTuple):
 
 
 ONE_OF_EACH = Sizes(batch=1, queries=1, keys=1, heads=1, width=2, value_width=1)
-GROUPED = Sizes(heads=4, key_heads=2)
+GROUPED = Sizes(heads=6, key_heads=2)
 CALLS = [
     Call("xla", Sizes(queries=1), every_restriction),
     Call(BLOCKS, Sizes(keys=1), every_restriction),  # A block has more queries than keys.
@@ -212,13 +215,13 @@ SAMPLE_CALLS = [
     Call(BLOCKS, GROUPED, packed_sequences),
 ]
 LOW_PRECISION_CALLS = [
-    Call("xla", Sizes(), no_restriction, "float32"),
-    Call("xla", Sizes(), every_restriction, "bfloat16"),
+    Call("xla", SIZES, no_restriction, "float32"),
+    Call("xla", SIZES, every_restriction, "bfloat16"),
 ]
 # The reference converts all inputs to float32 before it calls a method of the variant.
 SAMPLE_LOW_PRECISION_CALLS = [
-    Call("reference", Sizes(), every_restriction, "bfloat16"),
-    Call("xla", Sizes(), every_restriction, "float16"),
+    Call("reference", SIZES, every_restriction, "bfloat16"),
+    Call("xla", SIZES, every_restriction, "float16"),
 ]
 
 
@@ -240,7 +243,7 @@ def assert_calls_match(name, calls, monkeypatch):
     for call, form, qkv, attended in zip(calls, forms, qkvs, results, strict=True):
         assert attended.values.dtype == call.dtype
         assert {x.dtype for x in attended[1:]} == {jnp.promote_types(call.dtype, "float32")}
-        oracle = {**form.oracle, **call.restrict(call.sizes)}
+        oracle = form.oracle | call.restrict(call.sizes)
         assert_matches(attended, qkv, oracle, call.dtype, call)
 
 
