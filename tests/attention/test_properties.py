@@ -228,12 +228,12 @@ def test_a_second_call_outside_of_jit_compiles_nothing(monkeypatch):
 
 @every_variant
 def test_exported_programs_accept_any_batch_and_length(name, monkeypatch):
-    # A symbolic size is not an `int`, as the type annotations require.
+    # The type annotations require an `int`. A symbolic size has another type.
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     variant, qkv = random_case(name, seed=11)
     B, T, S = jax.export.symbolic_shape("B, T, S")
     shapes = (B, T, 3, 4), (B, S, 3, 4), (B, S, 3, 6), (B, 3, T, S), (B,)
-    arrays = *qkv, np.random.default_rng(0).random((2, 3, 4, 8)) < 0.7, np.asarray([8, 4])
+    arrays = *qkv, np.random.default_rng(0).random((2, 3, 4, 8)) < 0.7, np.int32([8, 4])
 
     @jax.jit
     def call(query, key, value, mask, key_lengths):
