@@ -6,6 +6,7 @@ from distattn_jax.train.results import (
     best_member,
     group_by_setting,
     measured_splits,
+    score,
     select_members,
     values_by_seed,
 )
@@ -58,3 +59,8 @@ def test_the_test_set_counts_only_if_all_results_hold_it():
     search = {**result, "members": [{"validation": {"accuracy": 0.5}}]}
     assert measured_splits([result, result]) == ("validation", "test")
     assert measured_splits([result, search]) == ("validation",)
+
+
+def test_the_score_is_higher_for_lower_errors_and_for_higher_accuracies():
+    assert score("rmse", 0.5) > score("rmse", 0.7)
+    assert score("accuracy", 0.7) > score("accuracy", 0.5)
