@@ -9,17 +9,9 @@ from distattn_jax import tasks
 from distattn_jax.models import METHODS
 from distattn_jax.tasks import GUIDES, GuidingConfig, ModelConfig, TextClassificationConfig
 from distattn_jax.tasks import PretrainedClassificationConfig as FineTuningConfig
-from distattn_jax.train import DataConfig, MeshConfig, OptimizerConfig, OutputConfig
+from distattn_jax.train import DataConfig, MeshConfig, OptimizerConfig, OutputConfig, options
 from distattn_jax.train.flags import make_flag
 from distattn_jax.train.members import list_grid_axes, list_members, varied_axes
-from distattn_jax.train.options import (
-    iterate_options,
-    options_from_dict,
-    options_to_dict,
-    parse_options,
-    replace_options,
-    result_options,
-)
 from experiments.recipes import list_recipes, load_recipe
 
 CONFIGS = {task.config_class.task: task.config_class() for task in tasks.TASKS}
@@ -37,21 +29,21 @@ def test_a_recipe_is_a_frozen_value_of_a_known_task(name):
             setattr(part, first, getattr(part, first))
     assert type(config) is type(CONFIGS[config.task])
     # The copy is built from the defaults, so that every value is checked again.
-    assert options_from_dict(type(config)(), options_to_dict(config)) == config
+    assert options.options_from_dict(type(config)(), options.options_to_dict(config)) == config
     assert config.name == name  # A report finds the recipe by the name of the experiment.
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_every_option_of_a_task_is_explained(name):
     assert CONFIGS[name].task == name
-    for option_name, field, _ in iterate_options(CONFIGS[name]):
+    for option_name, field, _ in options.iterate_options(CONFIGS[name]):
         assert field.metadata["explanation"], option_name
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_where_a_run_is_computed_and_stored_cannot_change_its_result(name):
-    names = {option_name for option_name, _, _ in iterate_options(CONFIGS[name])}
-    without_effect = names - result_options(CONFIGS[name]).keys()
+    names = {option_name for option_name, _, _ in options.iterate_options(CONFIGS[name])}
+    without_effect = names - options.result_options(CONFIGS[name]).keys()
     assert without_effect == {
         option_name
         for option_name in names
@@ -135,7 +127,9 @@ OPTIONS_OF_ATTENTION = {
     ],
 )
 def test_options_of_some_methods_name_the_methods_that_use_them(task, methods):
-    found = {name: field.metadata["methods"] for name, field, _ in iterate_options(CONFIGS[task])}
+    found = {
+        name: field.metadata["methods"] for name, field, _ in options.iterate_options(CONFIGS[task])
+    }
     assert {name: set(value) for name, value in found.items() if value is not None} == methods
 
 
@@ -150,7 +144,7 @@ def test_options_of_some_methods_name_the_methods_that_use_them(task, methods):
     ],
 )
 def test_a_guide_varies_only_its_own_weights_and_its_layer(method, axes):
-    config = replace_options(FineTuningConfig(), GRID).for_method(method)
+    config = options.replace_options(FineTuningConfig(), GRID).for_method(method)
     assert config.methods == (method,)
     assert set(varied_axes(list_members(config))) == set(axes)
 
@@ -171,8 +165,8 @@ def test_only_distance_aware_attention_varies_its_initial_values_and_its_learnin
 def test_files_and_constants_of_other_guides_take_their_defaults():
     plain = FineTuningConfig(methods=("ag",))
     changes = {"guiding.pmi_tokens": 9, "data.parses": "parses", "data.vectors": "vectors"}
-    config = replace_options(plain, {**changes, "guiding.scaling": "sum"})
-    assert config.for_method("ag") == replace_options(plain, {"guiding.scaling": "sum"})
+    config = options.replace_options(plain, {**changes, "guiding.scaling": "sum"})
+    assert config.for_method("ag") == options.replace_options(plain, {"guiding.scaling": "sum"})
     assert config.for_method("pmi").guiding == GuidingConfig(pmi_tokens=9)
     assert config.for_method("dependency").data.parses == "parses"
     assert config.for_method("word_similarity").data.vectors == "vectors"
@@ -200,11 +194,11 @@ REFUSED = {
 )
 def test_the_command_line_refuses_an_option_that_means_nothing_to_the_task(task, name, capsys):
     with pytest.raises(SystemExit) as exit:
-        parse_options(CONFIGS[task], [f"--{name}", "1"], program="program")
+        options.parse_options(CONFIGS[task], [f"--{name}", "1"], program="program")
     assert exit.value.code == 2
     assert f"error: unknown {make_flag(name)}: " in capsys.readouterr().err
     with pytest.raises(ValueError, match=f"unknown option '{re.escape(name)}'"):
-        options_from_dict(CONFIGS[task], {name: 1})
+        options.options_from_dict(CONFIGS[task], {name: 1})
 
 
 # The smallest value of an option, and the options whose smallest value it is.
@@ -306,8 +300,8 @@ def test_a_single_layer_cannot_be_combined_with_several_layers():
 @pytest.mark.parametrize("task", ["text_classification", "document_classification", "translation"])
 def test_the_devices_of_a_mesh_have_equally_many_heads(task):
     with pytest.raises(ValueError, match=r"model.heads \(6\) must be a multiple of mesh.model"):
-        replace_options(CONFIGS[task], {"model.heads": 6, "mesh.model": 4})
-    replace_options(CONFIGS[task], {"model.heads": 8, "mesh.model": 4})
+        options.replace_options(CONFIGS[task], {"model.heads": 6, "mesh.model": 4})
+    options.replace_options(CONFIGS[task], {"model.heads": 8, "mesh.model": 4})
 
 
 @pytest.mark.parametrize("name", CONFIGS)

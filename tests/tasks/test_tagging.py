@@ -7,16 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax import tasks
 from distattn_jax.data import DataError, Ragged, Table, train_word_level
 from distattn_jax.models import TaggerOutput
-from distattn_jax.tasks import (
-    Tagging,
-    TaggingConfig,
-    TaggingData,
-    TaggingModelConfig,
-    load,
-    prepare,
-)
 from distattn_jax.tasks.tagging import encode_words
 from distattn_jax.tasks.text_attention import attend_to_texts
 from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
@@ -46,12 +39,12 @@ def make_config(folder, **fields):
                 for sentence in make_sentences(seed, count)
             )
             (raw / f"{split}.txt").write_text("\n".join(blocks))
-    return TaggingConfig(
+    return tasks.TaggingConfig(
         name="neighbours",
         methods=("relative_position",),
         seeds=2,
         steps=25,
-        data=TaggingData(
+        data=tasks.TaggingData(
             directory=str(folder / "prepared"),
             manual_dir=str(raw),
             batch_size=32,
@@ -59,7 +52,7 @@ def make_config(folder, **fields):
             longest=fields.pop("longest", 7),
             spelling_bytes=2,
         ),
-        model=TaggingModelConfig(
+        model=tasks.TaggingModelConfig(
             heads=2,
             head_features=8,
             features=16,
@@ -77,8 +70,8 @@ def make_config(folder, **fields):
 
 
 def make_task(labels, **model):
-    config = TaggingConfig(model=TaggingModelConfig(**model))
-    return Tagging(config, tokenizer=train_word_level(["a b"]), labels=labels)
+    config = tasks.TaggingConfig(model=tasks.TaggingModelConfig(**model))
+    return tasks.Tagging(config, tokenizer=train_word_level(["a b"]), labels=labels)
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +109,13 @@ def test_the_metrics_of_a_split_are_those_of_its_printed_predictions(run, result
 
 
 def test_attention_maps_of_a_sentence_have_a_row_for_each_word(run):
-    part = attend_to_texts(load(run), ["A  b c"])["text"]
+    part = attend_to_texts(tasks.load(run), ["A  b c"])["text"]
     assert part.tokens == ["A", "b", "c"]
     np.testing.assert_allclose(part.maps.sum(axis=-1), np.ones((1, 2, 3)), rtol=1e-5)
 
 
 def test_long_sentences_are_left_out_of_train_only_and_counted(folder):
-    prepared = prepare(make_config(folder))
+    prepared = tasks.prepare(make_config(folder))
     lengths = {split: table.lengths(("words",)) for split, table in prepared.tables.items()}
     assert lengths["train"].max() == 7
     assert lengths["test"].max() == 8
@@ -132,14 +125,14 @@ def test_long_sentences_are_left_out_of_train_only_and_counted(folder):
     assert f"left out: {left_out} sentences of train {reason}" in prepared.messages
     assert f"kept whole: {kept} sentences of test {reason}" in prepared.messages
     with pytest.raises(DataError, match=r"--data.longest \(3\) must be at least .* all 256 sent"):
-        prepare(make_config(folder, longest=3))
+        tasks.prepare(make_config(folder, longest=3))
 
 
 def test_new_tags_and_long_words_are_reported(tmp_path):
     (tmp_path / "raw").mkdir()
     for split, tag in {"train": "NOUN", "dev": "VERB", "test": "NOUN"}.items():
         (tmp_path / "raw" / f"{split}.txt").write_text(f"abc {tag}\nd NOUN\n")
-    messages = prepare(make_config(tmp_path)).messages
+    messages = tasks.prepare(make_config(tmp_path)).messages
     assert "words: 2 of train, 2 of validation, 2 of test; 2 tags" in messages
     assert "tags of validation that train lacks: VERB" in messages
     assert "1 words of train have more than 2 bytes" in " ".join(messages)

@@ -8,14 +8,7 @@ from pathlib import Path
 
 import jax
 
-from distattn_jax import sharding
-from distattn_jax.tasks import (
-    TextClassificationConfig,
-    TextClassificationData,
-    make_trainer,
-    open_task_run,
-    prepare,
-)
+from distattn_jax import sharding, tasks
 from distattn_jax.train import Config, OptimizerConfig, OutputConfig, Run, Trainer
 from distattn_jax.train.options import replace_options
 from distattn_jax.train.run import experiment_folder
@@ -42,7 +35,7 @@ def write_texts(folder: Path) -> Path:
     return raw
 
 
-def short_config(texts: Path, output: Path, **changes) -> TextClassificationConfig:
+def short_config(texts: Path, output: Path, **changes) -> tasks.TextClassificationConfig:
     """Return a config of thirty steps, with dropout, a learning-rate schedule and two seeds.
 
     Args:
@@ -50,12 +43,12 @@ def short_config(texts: Path, output: Path, **changes) -> TextClassificationConf
       output: Folder of the runs.
       **changes: Further options, by dotted name.
     """
-    config = TextClassificationConfig(
+    config = tasks.TextClassificationConfig(
         name="little",
         methods=("distance_aware",),
         seeds=2,
         epochs=3.0,
-        data=TextClassificationData(
+        data=tasks.TextClassificationData(
             dataset="text_files",
             directory=str(texts / "prepared"),
             manual_dir=str(write_texts(texts)),
@@ -78,9 +71,9 @@ def run_directory(config: Config) -> Path:
 
 def start(config: Config, mesh: tuple[int, int] = (1, 1)) -> tuple[Trainer, Run]:
     """Return the trainer of a run, and its folder."""
-    prepared = prepare(config)
-    trainer = make_trainer(prepared.config, prepared, sharding.make_mesh(*mesh))
-    return trainer, open_task_run(prepared.config, prepared)
+    prepared = tasks.prepare(config)
+    trainer = tasks.make_trainer(prepared.config, prepared, sharding.make_mesh(*mesh))
+    return trainer, tasks.open_task_run(prepared.config, prepared)
 
 
 def finish(trainer: Trainer, run: Run) -> Path:

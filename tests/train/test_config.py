@@ -5,32 +5,25 @@ from typing import ClassVar
 
 import pytest
 
-from distattn_jax.train import (
-    Config,
-    DataConfig,
-    MeshConfig,
-    OptimizerConfig,
-    Options,
-    option,
-)
+from distattn_jax import train
 from distattn_jax.train.members import list_members
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallModel(Options):
+class SmallModel(train.Options):
     """Options of a model whose methods read different ones."""
 
-    width: tuple[float, ...] = option((1.0,), "width", grid=True)
-    distance: tuple[float, ...] = option((0.5,), "distance", grid=True, methods=("near",))
-    limit: int = option(9, "limit", methods=("near", "far"))
+    width: tuple[float, ...] = train.option((1.0,), "width", grid=True)
+    distance: tuple[float, ...] = train.option((0.5,), "distance", grid=True, methods=("near",))
+    limit: int = train.option(9, "limit", methods=("near", "far"))
 
 
 @dataclasses.dataclass(frozen=True)
-class SmallConfig(Config):
+class SmallConfig(train.Config):
     """Config of a task that exists only here."""
 
     task: ClassVar[str] = "small"
-    methods: tuple[str, ...] = option(
+    methods: tuple[str, ...] = train.option(
         ("near",), "methods", choices=("near", "far", "other"), changes_result=False
     )
     model: SmallModel = SmallModel()
@@ -47,16 +40,18 @@ class SmallConfig(Config):
 )
 def test_the_options_of_several_processes_are_given_together(fields):
     with pytest.raises(ValueError, match=r"mesh.coordinator, .* and mesh.process must be given"):
-        SmallConfig(mesh=MeshConfig(**fields))
-    SmallConfig(mesh=MeshConfig(coordinator="host:1", processes=2, process=0))
+        SmallConfig(mesh=train.MeshConfig(**fields))
+    SmallConfig(mesh=train.MeshConfig(coordinator="host:1", processes=2, process=0))
 
 
 def test_the_parts_of_a_batch_have_equal_sizes():
     with pytest.raises(
         ValueError, match=r"data.batch_size \(6\) must be a multiple of optimizer.accumulate \(4\)"
     ):
-        SmallConfig(data=DataConfig(batch_size=6), optimizer=OptimizerConfig(accumulate=4))
-    SmallConfig(data=DataConfig(batch_size=8), optimizer=OptimizerConfig(accumulate=4))
+        SmallConfig(
+            data=train.DataConfig(batch_size=6), optimizer=train.OptimizerConfig(accumulate=4)
+        )
+    SmallConfig(data=train.DataConfig(batch_size=8), optimizer=train.OptimizerConfig(accumulate=4))
 
 
 def test_the_config_of_one_method_keeps_all_options_that_the_method_reads():
