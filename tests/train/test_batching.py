@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from distattn_jax import sharding
 from distattn_jax.tasks import TextClassificationData
 from distattn_jax.train import OptimizerConfig, batching, option
-from distattn_jax.train.batching import (
-    BatchLoader,
-    describe_batches,
-    make_batches,
-    stack_size,
-)
+from distattn_jax.train.batching import BatchLoader, describe_batches, make_batches, stack_size
 from tests.train import tiny
 
 LENGTHS = [3, 9, 4, 5, 12, 1, 1, 8, 7, 2, 15, 16, 3, 8, 9, 4, 4, 4]

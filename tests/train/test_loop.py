@@ -14,14 +14,7 @@ from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, prepare
 from distattn_jax.train import CheckpointError, NonFiniteError, RunError, Trainer, journal
 from experiments.commands import train as train_command
-from tests.train.runs import (
-    finish,
-    keep_compiled,
-    run_directory,
-    short_config,
-    start,
-    stop_after,
-)
+from tests.train.runs import finish, keep_compiled, run_directory, short_config, start, stop_after
 
 
 @pytest.fixture(scope="module", autouse=True)
