@@ -310,3 +310,18 @@ def test_a_group_of_options_has_at_most_two_base_classes_with_options(name):
     for group in (config, config.data, config.model):
         levels = [base for base in type(group).mro() if dataclasses.is_dataclass(base)]
         assert len(levels) <= 3, levels
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"coordinator": "host:1"},
+        {"coordinator": "host:1", "processes": 2},
+        {"processes": 2, "process": 0},
+        {"process": 0},
+    ],
+)
+def test_the_options_of_several_processes_are_given_together(fields):
+    with pytest.raises(ValueError, match=r"mesh.coordinator, .* and mesh.process must be given"):
+        TextClassificationConfig(mesh=MeshConfig(**fields))
+    TextClassificationConfig(mesh=MeshConfig(coordinator="host:1", processes=2, process=0))
