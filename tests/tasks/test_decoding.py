@@ -42,14 +42,12 @@ def test_every_sentence_is_in_one_batch_of_few_shapes():
 
 
 def test_few_sentences_and_long_sentences_have_small_batches():
-    assert [(len(batch.rows), batch.length) for batch in decoding.plan_batches([3, 5, 9])] == [
-        (4, decoding.SHORTEST)
-    ]
-    assert [(len(batch.rows), batch.length) for batch in decoding.plan_batches([9, 9], 4)] == [
-        (1, decoding.SHORTEST),
-        (1, decoding.SHORTEST),
-    ]
-    assert decoding.plan_batches([]) == []
+    def shapes(*arguments):
+        return [(len(one.rows), one.length) for one in decoding.plan_batches(*arguments)]
+
+    assert shapes([3, 5, 9]) == [(4, decoding.SHORTEST)]
+    assert shapes([9, 9], 4) == [(1, decoding.SHORTEST)] * 2
+    assert shapes([]) == []
 
 
 def test_a_translation_depends_neither_on_other_sentences_nor_on_their_order(model, tokenizer):
@@ -85,14 +83,10 @@ def test_several_models_translate_like_each_of_them(model, tokenizer):
     assert found[0] != found[1]
 
 
-def test_the_beam_must_hold_a_hypothesis(model, tokenizer):
+def test_a_translation_fits_on_a_line_and_the_beam_holds_a_hypothesis(model, tokenizer):
+    assert decoding.decode_lines(tokenizer, [tokenizer.encode("a\n  man ").ids]) == ["a man"]
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
         decoding.translate_sentences(model, tokenizer, ["a"], beam_size=0)
-
-
-def test_a_translation_fits_on_a_line(tokenizer):
-    tokens = tokenizer.encode("a\n  man ").ids
-    assert decoding.decode_lines(tokenizer, [tokens]) == ["a man"]
 
 
 def test_words_attend_to_words(model, tokenizer):

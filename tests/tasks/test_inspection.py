@@ -74,25 +74,16 @@ def test_equal_position_vectors_have_no_direction():
     assert table.similarities.tolist() == [[[0]]]
 
 
-def test_layers_are_ordered_by_number():
-    layers = {
-        i: {"attention": {"variant": {"weight": np.full((1, 2), i), "shape": np.zeros((1, 2))}}}
-        for i in range(11)
-    }
-    weight, _ = tasks.distance_parameters({"text": {"encoder": {"layers": layers}}})["text"]
-    np.testing.assert_array_equal(weight[0, :, 0], np.arange(11))
+def test_encoder_and_decoder_have_their_own_heads_with_layers_ordered_by_number():
+    def make_layers(*values):
+        heads = ({"weight": np.full((1, 2), value), "shape": np.zeros((1, 2))} for value in values)
+        return {"layers": {i: {"attention": {"variant": head}} for i, head in enumerate(heads)}}
 
-
-def test_encoder_and_decoder_of_a_translator_have_their_own_heads():
-    def layers(value):
-        heads = {"weight": np.full((1, 2), value), "shape": np.zeros((1, 2))}
-        return {"layers": {0: {"attention": {"variant": heads}}}}
-
-    found = tasks.distance_parameters({"encoder": layers(3.0), "decoder": {"decoder": layers(4.0)}})
-    assert {level: weight[0, 0, 0] for level, (weight, _) in found.items()} == {
-        "encoder": 3.0,
-        "decoder": 4.0,
-    }
+    params = {"encoder": make_layers(*range(11)), "decoder": {"decoder": make_layers(4.0)}}
+    found = {level: w[0, :, 0] for level, (w, _) in tasks.distance_parameters(params).items()}
+    assert found.keys() == {"encoder", "decoder"}
+    np.testing.assert_array_equal(found["encoder"], np.arange(11))
+    np.testing.assert_array_equal(found["decoder"], [4])
 
 
 def test_every_token_of_a_sentence_attends_with_weights_that_sum_to_one(trained):

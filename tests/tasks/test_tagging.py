@@ -12,10 +12,10 @@ from distattn_jax.data import DataError, Ragged, Table, train_word_level
 from distattn_jax.models import TaggerOutput
 from distattn_jax.tasks.tagging import encode_words
 from distattn_jax.tasks.text_attention import attend_to_texts
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
 from experiments.commands import predict
 from experiments.commands.train import train
 from tests.tasks import conlleval
+from tests.train.runs import quick_run
 
 
 def make_sentences(seed, count):
@@ -29,7 +29,7 @@ def make_sentences(seed, count):
         yield words, np.where(draw.random(length) < 0.05, wrong, right).tolist()
 
 
-def make_config(folder, **fields):
+def make_config(folder, longest=7):
     raw = folder / "raw"
     if not raw.exists():
         raw.mkdir()
@@ -43,13 +43,12 @@ def make_config(folder, **fields):
         name="neighbours",
         methods=("relative_position",),
         seeds=2,
-        steps=25,
         data=tasks.TaggingData(
             directory=str(folder / "prepared"),
             manual_dir=str(raw),
             batch_size=32,
             buckets=1,
-            longest=fields.pop("longest", 7),
+            longest=longest,
             spelling_bytes=2,
         ),
         model=tasks.TaggingModelConfig(
@@ -62,10 +61,7 @@ def make_config(folder, **fields):
             dropout_rate=(0.0,),
             max_distance=2,
         ),
-        optimizer=OptimizerConfig(learning_rate=(0.03,)),
-        mesh=MeshConfig(data=1),
-        output=OutputConfig(directory=str(folder / "runs"), evaluate_every=25, tensorboard=False),
-        **fields,
+        **quick_run(folder, steps=25),
     )
 
 
@@ -84,18 +80,12 @@ def run(folder):
     return folder / "runs" / "neighbours" / "relative_position"
 
 
-@pytest.fixture(scope="module")
-def result(run):
-    return json.loads((run / "result.json").read_text())
-
-
-def test_relative_positions_find_the_word_before(result):
+def test_relative_positions_find_the_word_before_and_predictions_have_the_metrics_of_the_run(
+    run, tmp_path, capsys
+):
     # The method no_positions, trained for 60 steps instead of 25, stays below 0.1.
-    scores = [member["test"]["f1"] for member in result["members"]]
-    assert 0.8 < min(scores) <= max(scores) < 1
-
-
-def test_the_metrics_of_a_split_are_those_of_its_printed_predictions(run, result, tmp_path, capsys):
+    result = json.loads((run / "result.json").read_text())
+    assert all(0.8 < member["test"]["f1"] < 1 for member in result["members"])
     words, true = zip(*make_sentences(2, 32), strict=True)
     (tmp_path / "texts.txt").write_text("".join(f"{' '.join(row)}\n" for row in words))
     for i, member in enumerate(result["members"]):
@@ -161,12 +151,6 @@ def test_metrics_are_those_of_a_known_example():
     assert task.format_predictions(outputs)[:2] == predicted
 
 
-def test_parts_of_speech_have_no_spans():
-    task = make_task(("NOUN", "VERB"))
-    assert task.criterion == "accuracy"
-    assert task.metrics({"right": np.asarray(3), "words": np.asarray(4)}) == {"accuracy": 0.75}
-
-
 def test_a_word_has_one_token_and_its_bytes():
     tokenizer = train_word_level(["can't a"], split_punctuation=False)
     columns = encode_words(["Can't ö", ""], tokenizer, 3)
@@ -178,8 +162,10 @@ def test_a_word_has_one_token_and_its_bytes():
     assert counts.tolist() == [2, 0]
 
 
-def test_the_loss_is_the_mean_over_words_and_ignores_padding():
+def test_parts_of_speech_have_no_spans_and_their_loss_is_the_mean_over_words():
     task = make_task(("NOUN", "VERB"))
+    assert task.criterion == "accuracy"
+    assert task.metrics({"right": np.asarray(3), "words": np.asarray(4)}) == {"accuracy": 0.75}
     logits = jnp.log(jnp.asarray([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]))
     batch = {"tags": jnp.asarray([[0, 0, 1]]), "tags_length": jnp.asarray([2])}
     loss = task.loss(TaggerOutput(logits, batch["tags_length"]), batch)

@@ -12,8 +12,8 @@ from distattn_jax import tasks
 from distattn_jax.attention import DistanceAware, RelativePosition
 from distattn_jax.data import load_pretrained_tokenizer, train_byte_level_bpe, train_word_level
 from distattn_jax.models import pretrained, shift_right
+from distattn_jax.tasks.load import select_model
 from distattn_jax.tasks.registry import find_task
-from distattn_jax.train.members import list_members
 from tests.tasks.parallel_texts import MODEL as TRANSLATOR
 from tests.train import pretrained as tiny_pretrained
 from tests.train import tiny
@@ -25,9 +25,13 @@ BYTES = train_byte_level_bpe(["the service was awful"], size=259, end=True)
 def make_loaded(config, tokenizer=WORDS):
     """Return a model with random parameters, as if it had been loaded."""
     task = find_task(config.task)(config, tokenizer=tokenizer, labels=("a", "b"))
-    setting = jax.tree.map(jnp.float32, list_members(config)[0].setting)
-    model = task.make_model(setting, rngs=nnx.Rngs(0))
-    return tasks.LoadedModel(task, model, tokenizer, ("a", "b"), config)
+    return load_random(task)
+
+
+def load_random(task):
+    model = select_model(task, tiny.random_parameters(task), 0)
+    nnx.update(model, jax.device_put(nnx.state(model)))
+    return tasks.LoadedModel(task, model, task.tokenizer, task.labels, task.config)
 
 
 def check_rows(part):
@@ -115,23 +119,18 @@ def test_a_translator_has_three_parts_and_can_be_given_a_translation():
         check_rows(part)
     source, target = (jnp.asarray([BYTES.encode(text).ids]) for text in ("abc", "de"))
     lengths = jnp.asarray([4]), jnp.asarray([3])
-    outputs = jax.jit(lambda: loaded.model(
-        source, lengths[0], shift_right(target), lengths[1], weights=True
-    ))()  # fmt: skip
+    inputs = source, lengths[0], shift_right(target), lengths[1]
+    outputs = jax.jit(lambda: loaded.model(*inputs, weights=True))()
     np.testing.assert_allclose(
         parts["cross-attention"].maps, outputs.cross_weights[0], rtol=1e-5, atol=1e-6
     )
 
 
-@pytest.fixture(scope="module")
-def bert(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    tiny_pretrained.write_model(folder)
-    return folder
-
-
-def test_a_pair_in_a_pretrained_encoder_is_one_text_with_two_segments(bert):
-    encoder, tokenizer = pretrained.load(bert), load_pretrained_tokenizer(bert)
+def test_a_pair_in_a_pretrained_encoder_is_one_text_with_two_segments(pretrained_folder):
+    encoder, tokenizer = (
+        pretrained.load(pretrained_folder),
+        load_pretrained_tokenizer(pretrained_folder),
+    )
     texts = ["The virus is bad.", "the price"]
     part = tasks.attend_with_encoder(encoder, tokenizer, texts, longest=20)["text"]
     assert part.tokens == [
@@ -147,12 +146,9 @@ def test_a_pair_in_a_pretrained_encoder_is_one_text_with_two_segments(bert):
         tasks.attend_with_encoder(encoder, tokenizer, ["a"] * 3, longest=20)
 
 
-def test_a_fine_tuned_model_shows_its_encoder(bert):
+def test_a_fine_tuned_model_shows_its_encoder(pretrained_folder):
     config = dataclasses.replace(tasks.ClaimRankingConfig(), model=tiny_pretrained.MODEL)
-    task = tiny_pretrained.make_task(bert, config)
-    loaded = tasks.LoadedModel(
-        task, task.make_model({}, rngs=nnx.Rngs(0)), task.tokenizer, task.labels, config
-    )
-    part = tasks.attend_to_texts(loaded, ["good price", "bad price"])["text"]
+    task = tiny_pretrained.make_task(pretrained_folder, config)
+    part = tasks.attend_to_texts(load_random(task), ["good price", "bad price"])["text"]
     assert part.tokens == ["[CLS]", "good", "price", "[SEP]", "bad", "price", "[SEP]"]
     check_rows(part)

@@ -49,6 +49,8 @@ def test_a_text_that_is_too_short_is_an_error(letters_run):
         RunError, match=r"lengths must be at most .*; got 64, but test has 48 tokens"
     ):
         measure_perplexity(letters_run, (64,))
+    with pytest.raises(RunError, match=r"at most the number of tokens of test; got 640"):
+        measure_far_attention(letters_run, (640,))
 
 
 def test_a_run_of_another_task_is_an_error(translation_run):
@@ -76,8 +78,3 @@ def test_no_key_of_a_text_as_long_as_in_training_is_far(letters_run):
     (found,) = measure_far_attention(letters_run, (24,)).values()
     assert not found.heads.any()
     assert found.uniform == 0
-
-
-def test_a_text_that_is_too_short_for_far_attention_is_an_error(letters_run):
-    with pytest.raises(RunError, match=r"at most the number of tokens of test; got 640"):
-        measure_far_attention(letters_run, (640,))

@@ -5,13 +5,24 @@ import dataclasses
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
+from etils import epath
 
 from distattn_jax import sharding, tasks
-from distattn_jax.train import Config, OptimizerConfig, OutputConfig, Run, Trainer
+from distattn_jax.train import (
+    Config,
+    MeshConfig,
+    OptimizerConfig,
+    OutputConfig,
+    Run,
+    Trainer,
+    journal,
+)
 from distattn_jax.train.options import replace_options
-from distattn_jax.train.run import experiment_folder
+from distattn_jax.train.run import AnyPath, experiment_folder
 from tests.train import tiny
 
 
@@ -64,6 +75,17 @@ def short_config(texts: Path, output: Path, **changes) -> tasks.TextClassificati
     return replace_options(config, changes)
 
 
+def quick_run(folder: Path, steps: int, **output) -> dict[str, Any]:
+    """Return fields of a config that trains a small model on one device, in a few steps."""
+    output = {"evaluate_every": steps, "tensorboard": False, **output}
+    return {
+        "steps": steps,
+        "optimizer": OptimizerConfig(learning_rate=(0.03,)),
+        "mesh": MeshConfig(data=1),
+        "output": OutputConfig(directory=str(folder / "runs"), **output),
+    }
+
+
 def run_directory(config: Config) -> Path:
     """Return the directory of the run of a config with one method."""
     return Path(experiment_folder(config) / config.method)
@@ -92,6 +114,15 @@ def stop_after(trainer: Trainer, run: Run, steps: int) -> None:
     with contextlib.suppress(StoppedError):
         trainer.fit(run, stop)
         raise AssertionError(f"the run ended before step {steps}")
+
+
+def assert_same_metrics(one: AnyPath, two: AnyPath) -> None:
+    """Check that two runs have logged the same metrics, up to rounding errors."""
+    lines = zip(journal.read(epath.Path(one)), journal.read(epath.Path(two)), strict=True)
+    for expected, actual in lines:
+        assert expected.keys() == actual.keys()
+        for name in expected:
+            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
 
 
 @contextlib.contextmanager

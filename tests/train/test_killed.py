@@ -15,10 +15,10 @@ import pytest
 from etils import epath
 
 from distattn_jax.tasks.load import load_parameters, load_task
-from distattn_jax.train import Run, journal
+from distattn_jax.train import Run
 from tests import compiler
 from tests.train.driver import Attempt, train_with_log
-from tests.train.runs import run_directory, short_config
+from tests.train.runs import assert_same_metrics, run_directory, short_config
 
 TIMEOUT = 1200  # seconds, enough for a slow machine
 
@@ -50,33 +50,27 @@ def processes(compiled):
 
 
 @pytest.fixture
-def start(processes, tmp_path):
-    """A function that starts to train in a process, and returns a function that waits for its end.
+def run_processes(processes, tmp_path):
+    """A function that trains in processes, with the arguments of `train_with_log` except the log.
 
-    The latter returns the exit status and the output. It aborts a process that hangs, whose output
-    then ends with the stack of every thread.
+    It returns the exit status and the output of each process. It aborts a process that hangs, whose
+    output then ends with the stack of every thread.
     """
-    started = []
 
-    def start_process(config, *attempts):
-        log = tmp_path / f"log{len(started)}"  # An unread pipe would block the process.
-        process = processes.Process(target=train_with_log, args=(str(log), config, *attempts))
-        process.start()
-        started.append(process)
-
-        def wait():
+    def run(*arguments):
+        logs = [tmp_path / f"log{i}" for i in range(len(arguments))]  # A pipe might block.
+        started = []
+        for log, own in zip(logs, arguments, strict=True):
+            started.append(processes.Process(target=train_with_log, args=(str(log), *own)))
+            started[-1].start()
+        for process in started:
             process.join(TIMEOUT)
             if process.exitcode is None:
                 os.kill(process.pid, signal.SIGABRT)
                 process.join()
-            return process.exitcode, log.read_text()
+        return [(one.exitcode, log.read_text()) for one, log in zip(started, logs, strict=True)]
 
-        return wait
-
-    yield start_process
-    for process in started:
-        process.kill()
-        process.join()
+    return run
 
 
 def best_parameters(run):
@@ -86,17 +80,17 @@ def best_parameters(run):
 
 
 def test_a_killed_and_then_terminated_run_ends_like_an_uninterrupted_run(
-    start, finished_run, texts, tmp_path
+    run_processes, finished_run, texts, tmp_path
 ):
     config = short_config(texts, tmp_path)
     draw = random.Random()  # unseeded: every test run kills at other steps
     kill = Attempt(signal.SIGKILL, draw.randrange(1, 26))
     stop = Attempt(draw.choice([signal.SIGTERM, signal.SIGINT]), draw.randrange(21, 24))
     print(kill, stop)
-    status, output = start(config, kill)()
+    ((status, output),) = run_processes((config, kill))
     assert status == -signal.SIGKILL, output
 
-    status, output = start(config, stop, Attempt())()
+    ((status, output),) = run_processes((config, stop, Attempt()))
     assert status == 0, output
     assert f"exit status {128 + stop.number}" in output
     assert "The same command resumes it." in output
@@ -111,7 +105,9 @@ def test_a_killed_and_then_terminated_run_ends_like_an_uninterrupted_run(
         assert one.tobytes() == other.tobytes()
 
 
-def test_two_processes_train_like_one_and_save_the_same_step(start, finished_run, texts, tmp_path):
+def test_two_processes_train_like_one_and_save_the_same_step(
+    run_processes, finished_run, texts, tmp_path
+):
     number = random.choice([signal.SIGTERM, signal.SIGINT])
     print(f"sent {number.name}")
     with socket.socket() as probe:
@@ -120,26 +116,21 @@ def test_two_processes_train_like_one_and_save_the_same_step(start, finished_run
     mesh = {"mesh.coordinator": address, "mesh.processes": 2, "steps_at_once": 1}
     configs = [short_config(texts, tmp_path, **mesh, **{"mesh.process": i}) for i in range(2)]
     attempts = Attempt(step=13), Attempt()
-    waits = [
-        start(configs[0], *attempts, Attempt(name="stopped")),
-        start(configs[1], *attempts, Attempt(number, 5, name="stopped")),
-    ]
-    outputs = []
-    for status, output in [wait() for wait in waits]:
-        assert status == 0, output
-        assert "interrupted after step 13" in output
-        assert "exit status 143" in output
-        outputs.append(output)
+    outputs = run_processes(
+        (configs[0], *attempts, Attempt(name="stopped")),
+        (configs[1], *attempts, Attempt(number, 5, name="stopped")),
+    )
+    assert [status for status, _ in outputs] == [0, 0], outputs
     run, stopped = (tmp_path / name / "distance_aware" for name in ("little", "stopped"))
-    (step,) = (path.name for path in (stopped / "checkpoints").iterdir() if path.is_dir())
-    assert all(f"saved at step {step} of 30" in output for output in outputs)
+    names = (path.name for path in (stopped / "checkpoints").iterdir())
+    step = max(int(name) for name in names if name.isdigit())
+    for _, output in outputs:
+        assert "interrupted after step 13" in output
+        assert f"saved at step {step} of 30" in output
+        assert "exit status 143" in output
 
     assert [line["steps"] for line in Run(epath.Path(run)).timings] == [13, 20]
-    one, two = (journal.read(epath.Path(each)) for each in (finished_run, run))
-    assert [line.keys() for line in one] == [line.keys() for line in two]
-    for expected, actual in zip(one, two, strict=True):
-        for name in expected:
-            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
+    assert_same_metrics(finished_run, run)
     assert json.loads((run / "environment.json").read_text())["processes"] == 2
     for one, two in zip(best_parameters(finished_run), best_parameters(run), strict=True):
         np.testing.assert_allclose(two, one, atol=1e-3)

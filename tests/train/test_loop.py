@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from etils import epath
 
@@ -14,7 +13,15 @@ from distattn_jax import sharding
 from distattn_jax.tasks import load_config, make_trainer, prepare
 from distattn_jax.train import CheckpointError, NonFiniteError, RunError, Trainer, journal
 from experiments.commands import train as train_command
-from tests.train.runs import finish, keep_compiled, run_directory, short_config, start, stop_after
+from tests.train.runs import (
+    assert_same_metrics,
+    finish,
+    keep_compiled,
+    run_directory,
+    short_config,
+    start,
+    stop_after,
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -33,11 +40,7 @@ def test_devices_share_batches_and_heads_and_a_run_resumes_on_another_mesh(
     stop_after(trainer, run, 23)
     finish(*start(config))
     assert [line["steps"] for line in run.timings] == [23, 10]
-    lines = zip(journal.read(epath.Path(finished_run)), journal.read(run.path), strict=True)
-    for expected, actual in lines:
-        assert expected.keys() == actual.keys()
-        for name in expected:
-            np.testing.assert_allclose(actual[name], expected[name], rtol=1e-5, atol=1e-5)
+    assert_same_metrics(finished_run, run.path)
 
 
 def check_shardings(state):

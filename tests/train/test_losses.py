@@ -36,6 +36,9 @@ def test_the_total_is_the_task_loss_plus_the_weighted_losses():
     np.testing.assert_array_equal(terms["loss/square"], [1, 9])
     assert terms.keys() == {"loss/task", "loss/product", "loss/square"}
     np.testing.assert_array_equal(total, [-3 + 2 + 10, 1 + 3 + 90])
+    total, terms = train.compose(task_loss, {})(array(1, 3), {"target": array(4, 2)})
+    np.testing.assert_array_equal(total, [-3, 1])
+    assert terms.keys() == {"loss/task"}
 
 
 def test_a_loss_that_is_averaged_over_the_batch_raises():
@@ -43,12 +46,6 @@ def test_a_loss_that_is_averaged_over_the_batch_raises():
     losses = train.compose(lambda outputs, batch: outputs, {"mean": mean})
     with pytest.raises(AssertionError, match="The loss 'mean' must return one number per example"):
         losses(array(1, 3), {})
-
-
-def test_without_weighted_losses_the_total_is_the_task_loss():
-    total, terms = train.compose(lambda outputs, batch: 2 * outputs, {})(array(1, 3), {})
-    np.testing.assert_array_equal(total, [2, 6])
-    assert terms.keys() == {"loss/task"}
 
 
 @pytest.mark.parametrize("ignored", [2.0, NAN, float("inf")])
@@ -60,9 +57,6 @@ def test_examples_of_weight_0_contribute_nothing_to_the_sum_or_its_gradients(ign
     assert total == 3
     np.testing.assert_array_equal(gradients[0], [1, 0, 0.5])
     np.testing.assert_array_equal(gradients[1], [1, 0, 4])
-
-
-def test_a_nan_with_a_weight_makes_the_sum_nan():
     assert jnp.isnan(train.weighted_sum(array(1, NAN), array(1, 1)))
 
 

@@ -1,7 +1,6 @@
 """Training step and evaluation: padding is ignored, parts equal the whole, the best is kept."""
 
 import dataclasses
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -27,13 +26,8 @@ def initial_state():
 
 
 @pytest.fixture(scope="module")
-def steps():
-    return tiny.make_steps(tiny.make_task(CONFIG))
-
-
-@pytest.fixture(scope="module")
-def step(steps):
-    return tiny.take_one_step(steps)
+def step():
+    return tiny.make_step(tiny.make_task(CONFIG))
 
 
 class WeightedByLength(TextClassification):
@@ -82,29 +76,6 @@ def test_a_step_counts_itself_and_donates_its_state(initial_state, step):
     np.testing.assert_array_equal(sums.sums["train/loss"], sums.sums["loss/task"])
     donated = jax.tree.leaves((training.state.params, training.state.opt_state))
     assert all(leaf.is_deleted() for leaf in donated)
-
-
-def test_the_number_of_steps_in_a_call_changes_no_bit(initial_state, steps):
-    _, settings = stack_members(list_members(CONFIG))
-    batches = [tiny.make_batch([6, 3, 5], seed=seed) for seed in range(tiny.STACKED)]
-    stack = {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
-
-    def train(program, *bounds):
-        training = initial_state()
-        state, sums = training.state, training.sums
-        for begin, end in itertools.pairwise(bounds):
-            state, sums = program(state, sums, settings, stack, begin, end)
-        return jax.tree.leaves(jax.tree.map(as_bytes, (state, sums)))
-
-    expected = train(steps, *range(7))
-    assert train(steps, 0, 6) == expected
-    assert train(steps, 0, 1, 5, 5, 6) == expected
-    assert train(steps, 0, 5) != expected
-
-
-def as_bytes(leaf):
-    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes()
 
 
 def test_the_first_step_that_is_not_finite_is_noted_only_for_its_member(initial_state, step):

@@ -68,18 +68,9 @@ def make_state(task, initial_parameters=None):
     return make_initial_state(task, given, abstract)()
 
 
-def make_steps(task, **arguments):
-    """Return the training steps of all members on a stack of batches, for a run of 10 steps."""
-    return make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
-
-
 def make_step(task, **arguments):
     """Return the training step of all members on one batch, for a run of 10 steps."""
-    return take_one_step(make_steps(task, **arguments))
-
-
-def take_one_step(steps):
-    """Return a function that takes one of these training steps, on one batch."""
+    steps = make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
 
     def step(state, sums, settings, batch):
         stack = {name: np.stack([column] * STACKED) for name, column in batch.items()}
