@@ -63,10 +63,7 @@ def test_a_text_classifier_names_tokens_as_they_are_written():
 def test_a_pair_classifier_encodes_its_sentences_one_by_one():
     loaded = make_loaded(tasks.PairClassificationConfig(methods=("vanilla",), model=tiny.MODEL))
     parts = tasks.attend_to_texts(loaded, ["the service was awful", "cheap service"])
-    assert {name: len(part.tokens) for name, part in parts.items()} == {
-        "premise": 4,
-        "hypothesis": 2,
-    }
+    assert [len(parts[name].tokens) for name in ("premise", "hypothesis")] == [4, 2]
     assert parts["premise"].variants is None
     for part in parts.values():
         check_rows(part)

@@ -40,9 +40,8 @@ def test_a_batch_in_parts_with_the_weights_of_the_task_gives_the_step_of_the_who
 ):
     optimizer = dataclasses.replace(tiny.OPTIMIZER, accumulate=2)
     config = dataclasses.replace(CONFIG, optimizer=optimizer)
-    in_parts = tiny.make_step(
-        WeightedByLength(config, labels=tiny.LABELS, tokenizer=tiny.TOKENIZER)
-    )
+    task = WeightedByLength(config, labels=tiny.LABELS, tokenizer=tiny.TOKENIZER)
+    in_parts = tiny.make_step(task)
     batches = [tiny.make_batch([6, 3, 5, 1]), tiny.make_batch([2, 4, 6], seed=1)]  # 3 of 4 rows
     parts = tiny.train(in_parts, initial_state(), CONFIG, batches)
     lengths = ({"weight": np.float32(batch["text_length"])} for batch in batches)
