@@ -21,7 +21,7 @@ class Attempt(NamedTuple):
 
     Args:
       number: Signal that the process sends to itself; None to raise an error instead.
-      step: Number of steps after which the process is interrupted. By default, it is never.
+      step: Number of steps after which the process is interrupted; by default more than a run has.
       name: Name of the experiment.
     """
 
