@@ -111,9 +111,9 @@ def compiled(made_once):
 def texts(made_once):
     """Folder of the data set of `short_config`, prepared for training."""
     from distattn_jax.tasks import prepare
-    from tests.train.driver import make_config
+    from tests.train.runs import short_config
 
-    return made_once("texts", lambda folder: prepare(make_config(folder)))
+    return made_once("texts", lambda folder: prepare(short_config(folder, folder)))
 
 
 @pytest.fixture(scope="session")
@@ -121,8 +121,7 @@ def translation_run(made_once, compiled):
     """Folder of a finished run of a tiny translator: two seeds, three checkpoints."""
     from experiments.commands.train import train
     from tests.tasks.parallel_texts import make_config
-    from tests.train.driver import run_directory
-    from tests.train.runs import keep_compiled
+    from tests.train.runs import keep_compiled, run_directory
 
     arguments = {"name": "multi30k_small", "seeds": 2}
 
@@ -136,11 +135,10 @@ def translation_run(made_once, compiled):
 @pytest.fixture(scope="session")
 def finished_run(texts, made_once, compiled):
     """Folder of a finished run of `short_config` on one device, with a profile."""
-    from tests.train.driver import run_directory
-    from tests.train.runs import keep_compiled, short_config, train
+    from tests.train.runs import finish, keep_compiled, run_directory, short_config, start
 
     def make(folder):
         with keep_compiled(compiled):
-            train(short_config(texts, folder, **{"output.profile": True}))
+            finish(*start(short_config(texts, folder, **{"output.profile": True})))
 
     return run_directory(short_config(texts, made_once("finished_run", make)))
