@@ -31,9 +31,7 @@ def run_script(script, monkeypatch):
     assert not shell, f"no Python command follows {shell}"
 
 
-def test_the_walk_through_makes_two_pages_and_a_prediction(
-    tmp_path, monkeypatch, capsys, compiled
-):
+def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path, monkeypatch, capsys, compiled):
     script = "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
     for printed, fewer in FEWER_EPOCHS.items():
         assert script.count(printed) == 1

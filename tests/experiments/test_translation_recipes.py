@@ -77,7 +77,7 @@ def test_a_tiny_model_of_the_big_recipe_takes_a_step_on_wmt(tmp_path):
         "data.batch_tokens": 64,
         "data.buckets": 1,
         **{"model.layers": 1, "model.heads": 2, "model.head_features": 4},
-        **{"model.features": 8, "model.hidden_features": 8},
+        **{"model.features": 8, "model.hidden_features": 8, "model.dropout_rate": (0.0,)},
     }
     config = replace_options(get_config("wmt14_de_big"), changes)
     prepared = prepare(config)
