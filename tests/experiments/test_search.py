@@ -27,14 +27,14 @@ def load_config(recipe):
 
 def write_search(folder, search, *, best):
     """Write the results of a search. Models score one point for each option equal to `best`."""
+
+    def score(setting):
+        return float(sum(setting[name] == value for name, value in best.items()))
+
     for method in search.methods:
         one = search.for_method(method)
         members = [
-            {
-                "setting": setting,
-                "seed": seed,
-                "validation": {"accuracy": _count_equal(setting, best)},
-            }
+            {"setting": setting, "seed": seed, "validation": {"accuracy": score(setting)}}
             for seed, setting in list_members(one)
         ]
         run = folder / method
@@ -43,10 +43,6 @@ def write_search(folder, search, *, best):
         for name, content in (("config", config_to_json(one)), ("result", result), ("data", ABOUT)):
             (run / f"{name}.json").write_text(json.dumps(content))
     return str(folder)
-
-
-def _count_equal(setting, best):
-    return float(sum(setting[name] == value for name, value in best.items()))
 
 
 @pytest.fixture
@@ -72,9 +68,7 @@ def test_a_run_uses_the_best_setting_except_for_explicit_options(guided):
 
 def test_searched_options_must_not_be_set_explicitly(guided):
     given = replace_options(guided, {"guiding.alpha": (0.5,)})
-    message = (
-        r"--guiding.alpha must not be given beside --search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
-    )
+    message = r"alpha must not be given beside --search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
     with pytest.raises(RunError, match=message):
         apply_search(given.for_method("ag"), ABOUT, {"guiding.alpha"})
     apply_search(given.for_method("none"), ABOUT, {"guiding.alpha"})  # It reads no alpha.
@@ -119,12 +113,8 @@ def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, 
 
 def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
     changes = {"model.pretrained": "there/tiny", "epochs": 1.0, "seeds": 20, "mesh.model": 2}
-    changes |= {
-        "optimizer.accumulate": 4,
-        "model.remat": True,
-        "guiding.layers": (0,),
-        "data.share": 0.2,
-    }
+    changes |= {"optimizer.accumulate": 4, "model.remat": True, "guiding.layers": (0,)}
+    changes["data.share"] = 0.2
     found = apply_search(replace_options(guided, changes).for_method("ag"), {})
     assert found.guiding.alpha == (0.001,)
 

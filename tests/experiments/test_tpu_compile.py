@@ -11,13 +11,8 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 from experiments.bench import tpu_cases, tpu_compile, tpu_table
 
 COMPILED = {
-    "status": "compiled",
-    "lower_seconds": 1.0,
-    "compile_seconds": 2.0,
-    "temporary_bytes": 2**20,
-    "bundles": {},
-    "sections": {},
-    "versions": {"jax": "1"},
+    **{"status": "compiled", "lower_seconds": 1.0, "compile_seconds": 2.0},
+    **{"temporary_bytes": 2**20, "bundles": {}, "sections": {}, "versions": {"jax": "1"}},
 }
 SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
 LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
@@ -80,16 +75,9 @@ def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
     assert figures[0] == "14.53"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (TileKind(is_far=True), "far"),
-        (TileKind(is_zero=True, is_masked=True), "masked zero"),
-        (TileKind(), "plain"),
-    ],
-)
-def test_kinds_of_tiles_have_names(kind, name):
-    assert tpu_table.name_tile_kind(kind) == name
+def test_kinds_of_tiles_have_names():
+    kinds = (TileKind(is_far=True), TileKind(is_zero=True, is_masked=True), TileKind())
+    assert [*map(tpu_table.name_tile_kind, kinds)] == ["far", "masked zero", "plain"]
 
 
 def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):
@@ -114,10 +102,8 @@ def test_results_of_other_versions_are_replaced(tmp_path, monkeypatch):
     for version, names in (("1", ["a", "b"]), ("2", ["a"])):
         monkeypatch.setattr(tpu_compile, "find_versions", lambda version=version: {"jax": version})
         tpu_compile.compile_all(names, path, processes=1, seconds=9.0)
-    versions = {
-        name: case["versions"]["jax"] for name, case in tpu_compile.read_cases(path).items()
-    }
-    assert versions == {"a": "2", "b": "1"}
+    cases = tpu_compile.read_cases(path)
+    assert (cases["a"]["versions"], cases["b"]["versions"]) == ({"jax": "2"}, {"jax": "1"})
 
 
 def test_cases_of_different_versions_have_no_ratio():
@@ -133,11 +119,8 @@ def test_no_case_starts_after_the_time_limit():
 
 def test_the_pages_hold_the_stored_results():
     cases = tpu_compile.read_cases(tpu_compile.RESULTS)
-    page, training_page = (
-        path.read_text() for path in (tpu_compile.PAGE, tpu_compile.TRAINING_PAGE)
-    )
-    assert tpu_table.format_page(cases) in page
-    assert tpu_table.format_training(cases) in training_page
+    assert tpu_table.format_page(cases) in tpu_compile.PAGE.read_text()
+    assert tpu_table.format_training(cases) in tpu_compile.TRAINING_PAGE.read_text()
 
 
 @pytest.mark.skipif(

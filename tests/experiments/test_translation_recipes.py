@@ -8,11 +8,7 @@ from tokenizers import Tokenizer, models
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table
 from distattn_jax.tasks import PreparedData, make_trainer, prepare
-from distattn_jax.train.options import (
-    describe_differences,
-    options_to_dict,
-    replace_options,
-)
+from distattn_jax.train.options import describe_differences, options_to_dict, replace_options
 from experiments.recipes import load_recipe
 from tests.datasets.test_wmt14 import write_corpora
 
