@@ -1,6 +1,7 @@
 """The installed package: its dependencies, its imports, and the contents of the wheel."""
 
 import ast
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -41,14 +42,14 @@ def imported(folder: str) -> set[str]:
     return names - sys.stdlib_module_names - {"distattn_jax", "experiments"}
 
 
+@functools.cache
 def required(folder: str) -> set[str]:
     """Return the distributions that provide the third-party modules imported in a folder."""
-    candidates = {}
+    known, names = declared(PROJECT["dependencies"] + EXTRAS["hub"]), set()
     for module in imported(folder):
-        candidates[module] = {normalize(name) for name in DISTRIBUTIONS.get(module, [module])}
-    known = declared(PROJECT["dependencies"] + EXTRAS["hub"])
-    # Several distributions may share a module name (orbax): a declared one is preferred.
-    names = set().union(*(found & known or found for found in candidates.values()))
+        found = {normalize(name) for name in DISTRIBUTIONS.get(module, [module])}
+        # Several distributions may share a module name (orbax): a declared one is preferred.
+        names |= found & known or found
     return names - {"jaxlib"}  # each version of JAX installs its own version of jaxlib
 
 
@@ -66,9 +67,8 @@ def test_attention_can_be_imported_with_jax_jaxtyping_and_numpy_alone():
     others = declared(PROJECT["dependencies"]) - {"jax", "jaxtyping", "ml-dtypes", "numpy"}
     blocked = [name for name, found in DISTRIBUTIONS.items() if others & set(map(normalize, found))]
     assert {"chex", "flax", "optax", "orbax", "tensorflow_datasets"} <= set(blocked)
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys({blocked})); import distattn_jax.attention"
-    )
+    program = f"import sys; sys.modules.update(dict.fromkeys({blocked}))"
+    program += "; import distattn_jax.attention"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
