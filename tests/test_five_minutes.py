@@ -9,7 +9,6 @@ from pathlib import Path
 
 from distattn_jax.datasets import nearest
 from experiments.__main__ import main
-from tests.train.runs import keep_compiled
 
 PAGE = (Path(__file__).parent.parent / "docs" / "five_minutes.md").read_text(encoding="utf-8")
 FEWER_EPOCHS = {"--epochs 0.5": "--epochs 1", "--epochs 20": "--epochs 2"}
@@ -31,17 +30,16 @@ def run_script(script, monkeypatch):
     assert not shell, f"no Python command follows {shell}"
 
 
-def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path, monkeypatch, capsys, compiled):
+def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path, monkeypatch, capsys):
     script = "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
     for printed, fewer in FEWER_EPOCHS.items():
         assert script.count(printed) == 1
         script = script.replace(printed, f"{fewer} --mesh.data 1")
     for split, options in nearest.SPLITS.items():
         monkeypatch.setitem(nearest.SPLITS, split, options._replace(size=64))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    with keep_compiled(compiled):
-        run_script(script, monkeypatch)
+    run_script(script, monkeypatch)
     assert re.search(r"^(praise|complaint)\t", capsys.readouterr().out, re.MULTILINE)
     for page in ("sentence.html", "my_texts.html"):
         assert "<html" in (tmp_path / page).read_text()

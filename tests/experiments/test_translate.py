@@ -51,19 +51,15 @@ def loaded(run):
 SENTENCES = ["one red cow", "sea", "old old sea", "two", "red sea", "cow", "one", "two old cow"]
 
 
-def translate_file(run, lines, tmp_path, capsys, *flags):
-    file = tmp_path / "sentences.txt"
-    file.write_text("".join(f"{line}\n" for line in lines))
-    translate.main([str(run), str(file), *flags])
-    return capsys.readouterr().out.split("\n")[:-1]
-
-
-def test_every_line_is_translated_in_its_place(run, tmp_path, capsys, monkeypatch):
-    lines = translate_file(run, ["", *SENTENCES, "  "], tmp_path, capsys)
+def test_every_line_is_translated_in_its_place(run, loaded, tmp_path, capsys, monkeypatch):
+    (tmp_path / "sentences.txt").write_text("\n".join(["", *SENTENCES, "  \n"]))
+    translate.main([str(run), str(tmp_path / "sentences.txt")])
+    lines = capsys.readouterr().out.split("\n")[:-1]
     assert len(lines) == 10
     assert lines[0] == lines[9] == ""
     text = "".join(f"{line}\n" for line in SENTENCES[::-1])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    monkeypatch.setattr(translate, "load", lambda *_, **__: loaded)
     translate.main([str(run)])
     assert capsys.readouterr().out.split("\n")[:-1] == lines[8:0:-1]
 
@@ -90,9 +86,11 @@ def test_progress_is_shown_on_a_terminal(loaded, monkeypatch):
     assert "lines/s" in sys.stderr.getvalue()
 
 
-def test_wrong_options_are_refused(run, loaded, tmp_path, capsys):
+def test_wrong_options_are_refused(run, loaded, monkeypatch):
+    monkeypatch.setattr(translate, "load", lambda *_, **__: loaded)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"sea\n")))
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
-        translate_file(run, ["sea"], tmp_path, capsys, "--beam", "0")
+        translate.main([str(run), "--beam", "0"])
     with pytest.raises(ValueError, match=r"layer \(--layer\) must be from 1 to 1; got 2"):
         list(translate.translate(loaded, ["sea"], alignments=True, layer=1))
 
