@@ -6,6 +6,7 @@ from matplotlib.colors import to_hex
 from distattn_jax import plot
 from distattn_jax.plot.style import GREY
 from experiments.bench.figure import select_common, timing_bars
+from tests.plot.pages import lies_inside
 
 TIMES = {
     "short": {"vanilla": 1.0, "distance_aware_xla": 30, "peer": 1.5, "never": "refused"},
@@ -28,8 +29,7 @@ def test_each_bar_shows_its_time_in_digits():
 
 def test_a_figure_of_one_bar_has_room_for_its_title_and_label():
     figure = timing_bars({"B2 N4\ninstead of bert": {"vanilla": 1.0}}, unit="ms\nB: batch size")
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+    assert lies_inside(figure)
 
 
 def test_at_least_one_time_is_required():

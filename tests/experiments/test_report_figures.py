@@ -11,6 +11,7 @@ from distattn_jax.plot.style import head_colours
 from experiments.papers.attention_guiding.figures import head_components
 from experiments.papers.da_transformer.figures import distance_profile
 from experiments.papers.figures import grouped_bars, spread_labels, sweep_figure
+from tests.plot.pages import lies_inside
 
 VALUES = {
     "accuracy": {"vanilla": np.array([90.0, 92.0, 94.0]), "distance_aware": np.array([95.0])},
@@ -27,11 +28,6 @@ def texts(axes):
 def legend_of(figure):
     (legend,) = figure.legends
     return [text.get_text() for text in legend.texts]
-
-
-def inside(figure):
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    return min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
 
 
 def test_bar_line_and_dots_are_mean_deviation_and_seeds_and_missing_methods_are_marked():
@@ -51,7 +47,7 @@ def test_bar_line_and_dots_are_mean_deviation_and_seeds_and_missing_methods_are_
     assert [texts(axes) for axes in figure.axes] == [[], ["not run"], ["not run"]]
     assert error.texts[0].get_position()[1] == 0  # The row of the first method.
     assert not auc.patches
-    assert inside(figure)
+    assert lies_inside(figure)
 
 
 def test_published_numbers_are_marks_with_their_deviation():
@@ -64,7 +60,7 @@ def test_published_numbers_are_marks_with_their_deviation():
     assert not marks[93.5]
     assert texts(accuracy) == ["not run"]  # This method has only a published number.
     assert legend_of(figure) == ["mean ± standard deviation", "one seed", "published"]
-    assert inside(figure)
+    assert lies_inside(figure)
 
 
 def test_limits_include_everything_and_a_note_names_axes_that_do_not_begin_at_zero():
@@ -144,7 +140,7 @@ def test_the_baseline_is_a_dashed_line_in_every_panel_with_results():
     dashed = [[line for line in axes.lines if line.get_linestyle() == "--"] for axes in figure.axes]
     assert [[line.get_ydata()[0] for line in lines] for lines in dashed] == [[5], [5], []]
     assert legend_of(figure) == ["none", "AG", "mdg", "mean ± standard deviation", "one seed"]
-    assert inside(figure)
+    assert lies_inside(figure)
 
 
 def test_panels_of_differences_have_a_line_at_zero():
@@ -218,7 +214,7 @@ def test_all_panels_share_square_axes():
 
 
 def test_the_legend_of_many_layers_lies_inside_the_figure():
-    assert inside(head_components({"": np.random.default_rng(0).normal(size=(24, 1, 2))}))
+    assert lies_inside(head_components({"": np.random.default_rng(0).normal(size=(24, 1, 2))}))
 
 
 def test_equal_values_and_heads_can_be_drawn():

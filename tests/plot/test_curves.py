@@ -36,11 +36,8 @@ def test_line_is_the_mean_over_seeds_and_band_spans_all_seeds():
     ],
 )
 def test_a_caption_explains_the_band_if_there_is_one(seeds, unit, caption):
-    methods = ("adapted", "vanilla")
-    made = {
-        method: {"loss": (STEPS, LOSSES[:count])}
-        for method, count in zip(methods, seeds, strict=True)
-    }
+    methods = zip(("adapted", "vanilla"), seeds, strict=True)
+    made = {method: {"loss": (STEPS, LOSSES[:count])} for method, count in methods}
     figure = plot.learning_curves(made, ["loss"], unit=unit)
     assert figure.get_supxlabel() == caption
     assert len(figure.axes[0].collections) == sum(count > 1 for count in seeds)

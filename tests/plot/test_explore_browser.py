@@ -51,9 +51,8 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """Folder of a page of one model, and of a page of two models with two parts."""
     folder = tmp_path_factory.mktemp("pages")
-    plot.explore(
-        MAPS, TOKENS, variants=distance_aware(), title="<u>one</u>", caption="predicts <bad>"
-    ).save(folder / "one.html")
+    texts = {"title": "<u>one</u>", "caption": "predicts <bad>"}
+    plot.explore(MAPS, TOKENS, variants=distance_aware(), **texts).save(folder / "one.html")
     models = [
         {
             "encoder": plot.AttentionPart(maps, TOKENS),
@@ -68,6 +67,11 @@ def pages(tmp_path_factory):
 
 def text_of(browser, selector):
     return browser.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def press(browser, *keys):
+    for key in keys:
+        browser.press(key)
 
 
 def choose(browser, name, value):
@@ -161,19 +165,15 @@ def test_the_keyboard_reaches_tokens_map_and_heads(browser, pages):
     order = MAPS[0, 0, 1].argsort()[::-1]
     expected = f"{TOKENS[1]} attends most to {TOKENS[order[0]]} "
     assert text_of(browser, ".readout").startswith(expected)
-    browser.press("d")
-    browser.press("Enter")
+    press(browser, "d", "Enter")
     assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} receives ")
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.className") == "map"
-    browser.press("ArrowDown")
-    browser.press("ArrowDown")
+    press(browser, "ArrowDown", "ArrowDown")
     assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} attends to {TOKENS[1]}: ")
     browser.press("Escape")
     assert text_of(browser, ".readout").startswith("Colours show received attention")
-    browser.press("Tab")
-    browser.press("ArrowRight")
-    browser.press("ArrowDown")
+    press(browser, "Tab", "ArrowRight", "ArrowDown")
     assert text_of(browser, "figcaption") == "layer 2, head 2"
     assert text_of(browser, ".parameters").startswith("w = 0.5, v = 0.5 ")
     browser.press("v")

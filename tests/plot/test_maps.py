@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from distattn_jax import plot
+from tests.plot.pages import lies_inside
 
 # Two dollar signs must not start mathematics.
 TOKENS = ["rose", "$", "5", "to", "$", "internationalization"]
@@ -65,8 +66,7 @@ def test_everything_lies_inside_the_figure(count, queries, keys):
     maps = {f"head {i}": weights(queries, keys) for i in range(count)}
     query_tokens, tokens = ((TOKENS * 9)[-length:] for length in (queries, keys))
     figure = plot.attention_maps(maps, tokens, query_tokens=query_tokens)
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+    assert lies_inside(figure)
 
 
 @pytest.mark.parametrize(("count", "length", "named"), [(3, 80, 1), (1, 200, 2), (16, 24, 1)])
