@@ -37,6 +37,7 @@ def detail(paper):
     return REPORTS[paper].detail(load(stored_results.FOLDER))
 
 
+@functools.cache
 def advise():
     """Return the page of advice, and its table."""
     ((page, template),) = WHEN_TO_USE.pages.items()

@@ -92,19 +92,16 @@ def test_the_page_has_all_scripts_and_names_no_address():
 
 def test_a_notebook_shows_the_whole_page_in_a_frame():
     page = plot.explore(MAPS, TOKENS)
-    frame = page._repr_html_()
-    inside = re.fullmatch(
-        r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<]*></iframe>', frame
-    )
-    assert html.unescape(inside[1]) == page.html
+    frame = r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<]*></iframe>'
+    assert html.unescape(re.fullmatch(frame, page._repr_html_())[1]) == page.html
     assert repr(page) == "<AttentionPage of 'attention'; save(path) writes it>"
 
 
 def test_distance_aware_heads_have_w_v_and_a_curve():
     layers = positions_of(distance_aware()[0])
     assert len(layers) == 2
-    assert unpack(layers[0]["numbers"]["w"]).tolist() == [-0.5, 0.25, -0.125]
-    assert unpack(layers[0]["numbers"]["v"]).tolist() == [0.5, 0.5, 0.5]
+    numbers = {name: unpack(x).tolist() for name, x in layers[0]["numbers"].items()}
+    assert numbers == {"w": [-0.5, 0.25, -0.125], "v": [0.5, 0.5, 0.5]}
     (curve,) = layers[0]["curves"]
     assert unpack(curve["x"]).tolist() == [0, 1, 2, 3, 4, 5]
     assert curve["baseline"] == 1
@@ -183,16 +180,12 @@ def test_selected_layers_keep_their_numbers():
 
 
 def test_parts_keep_their_names_and_their_tokens():
-    parts = {
-        "encoder": plot.AttentionPart(MAPS, TOKENS),
-        "cross": plot.AttentionPart(
-            random_maps(1, 2, 2, 6), TOKENS, ["was", "schlecht"], axis_names=("to", "from")
-        ),
-    }
+    maps, names = random_maps(1, 2, 2, 6), {"axis_names": ("to", "from")}
+    cross = plot.AttentionPart(maps, TOKENS, ["was", "schlecht"], **names)
+    parts = {"encoder": plot.AttentionPart(MAPS, TOKENS), "cross": cross}
     encoder, cross = read_data(plot.explore(parts))["models"][0]["parts"]
     assert (encoder["name"], encoder["queryTokens"]) == ("encoder", None)
-    assert cross["queryTokens"] == ["was", "schlecht"]
-    assert cross["axisNames"] == ["to", "from"]
+    assert (cross["queryTokens"], cross["axisNames"]) == (["was", "schlecht"], ["to", "from"])
 
 
 def test_two_models_stand_side_by_side():
