@@ -138,13 +138,9 @@ class Browser:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
-    def screenshot(self, path, *, whole=False):
-        """Write a picture of the window, or of the whole page, as PNG."""
-        options = {"captureBeyondViewport": True} if whole else {}
-        if whole:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            options["clip"] = {**size, "x": 0, "y": 0, "scale": 1}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", **options)["data"]))
+    def screenshot(self, path):
+        """Write a picture of the window as PNG."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def close(self):
         """End the browser."""

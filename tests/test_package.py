@@ -1,6 +1,5 @@
 """The installed package: its dependencies, its imports, and the contents of the wheel."""
 
-import ast
 import functools
 import importlib.metadata
 import re
@@ -11,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import distattn_jax
+from tests.test_layers import find_imports
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -32,13 +32,8 @@ def declared(requirements: list[str]) -> set[str]:
 
 def imported(folder: str) -> set[str]:
     """Return the third-party modules that the files of a folder import, without submodules."""
-    names = set()
-    for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.split(".")[0])
+    paths = (ROOT / folder).rglob("*.py")
+    names = {name.split(".")[0] for path in paths for name in find_imports(path)}
     return names - sys.stdlib_module_names - {"distattn_jax", "experiments"}
 
 

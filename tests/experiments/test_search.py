@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -104,11 +105,9 @@ def test_options_that_a_guide_does_not_read_may_differ_from_its_search(guided):
 )
 def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, message):
     config, data = replace_options(guided, changes), {"digests": ABOUT["digests"] | about}
-    with pytest.raises(
-        RunError, match="--search must be of the same task, data and model"
-    ) as error:
+    expected = rf"--search must be of the same task, data and model.*\n  {re.escape(message)}$"
+    with pytest.raises(RunError, match=expected):
         apply_search(config.for_method("ag"), data)
-    assert str(error.value).splitlines()[1:] == [f"  {message}"]
 
 
 def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
@@ -120,9 +119,8 @@ def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
 
 
 def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
-    search = dataclasses.replace(
-        da_search_config(load_config("amazon")), methods=("distance_aware",)
-    )
+    search = da_search_config(load_config("amazon"))
+    search = dataclasses.replace(search, methods=("distance_aware",))
     folder = write_search(tmp_path, search, best={"dropout_rate": 0.35})
     config = dataclasses.replace(load_config("amazon_rating"), search=folder)
     for method in ("distance_aware", "distance_aware_clip"):

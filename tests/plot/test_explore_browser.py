@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)"
 )
 MAPS = random_maps(2, 3, 6, 6)
+OTHER = random_maps(2, 3, 6, 6, seed=2)
 CROSS = random_maps(1, 2, 3, 6, seed=1)
 VIEW = "attentionPage.views[0]"
 # Contrast of a token in every colour, and of all running text, with the ground behind it, as WCAG
@@ -53,15 +54,12 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     texts = {"title": "<u>one</u>", "caption": "predicts <bad>"}
     plot.explore(MAPS, TOKENS, variants=distance_aware(), **texts).save(folder / "one.html")
-    models = [
-        {
-            "encoder": plot.AttentionPart(maps, TOKENS),
-            "cross": plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"]),
-        }
-        for maps in (MAPS, random_maps(2, 3, 6, 6, seed=2))
-    ]
-    second = plot.explore(models[1], title="second")
-    plot.explore(models[0], title="first", against=second).save(folder / "two.html")
+    cross = plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"])
+    first, second = (
+        {"encoder": plot.AttentionPart(maps, TOKENS), "cross": cross} for maps in (MAPS, OTHER)
+    )
+    page = plot.explore(first, title="first", against=plot.explore(second, title="second"))
+    page.save(folder / "two.html")
     return folder
 
 
@@ -91,10 +89,16 @@ def point_at(browser, query, key):
     )
 
 
+def map_all(browser, selector, expression):
+    """Return an expression of x for all elements x of a selector."""
+    return browser.evaluate(
+        f"[...document.querySelectorAll({selector!r})].map((x) => {expression})"
+    )
+
+
 def test_text_full_of_html_shows_as_text_and_nothing_is_requested(browser, pages):
     browser.open(pages / "one.html")
-    shown = browser.evaluate("[...document.querySelectorAll('.token')].map((x) => x.textContent)")
-    assert shown == TOKENS
+    assert map_all(browser, ".token", "x.textContent") == TOKENS
     assert text_of(browser, "h1") == "<u>one</u>"
     assert text_of(browser, ".caption") == "predicts <bad>"
     assert browser.evaluate("document.querySelectorAll('.token *, h1 *').length") == 0
@@ -135,9 +139,7 @@ def test_the_mouse_on_the_map_says_who_attends_to_whom(browser, pages):
     ratio = MAPS[0, 0].sum(axis=0)[key]  # The mean over keys is 1.
     assert f" receives {float(f'{ratio:.3g}'):g} times the mean." in shown
     # The row of the query colours the text: the strongest colour is on the token of this key.
-    colours = browser.evaluate(
-        "[...document.querySelectorAll('.token')].map((x) => x.style.backgroundColor)"
-    )
+    colours = map_all(browser, ".token", "x.style.backgroundColor")
     assert colours.index("rgb(8, 48, 107)") == key
     browser.move_to(2, 2)
     assert text_of(browser, ".readout").startswith("Colours show received attention")
@@ -199,23 +201,18 @@ def test_two_models_move_together_and_show_their_difference(browser, pages):
     browser.open(pages / "two.html")
     assert browser.evaluate("document.querySelectorAll('.model').length") == 2
     browser.evaluate("document.querySelectorAll('.model .grid button')[5].click()")
-    captions = "[...document.querySelectorAll('.head > figcaption')].map((x) => x.textContent)"
-    assert browser.evaluate(captions) == ["layer 2, head 2", "layer 2, head 2"]
+    captions = (browser, ".head > figcaption", "x.textContent")
+    assert map_all(*captions) == ["layer 2, head 2", "layer 2, head 2"]
     browser.move_to(*point_at(browser, 1, 2))
-    readouts = browser.evaluate(
-        "[...document.querySelectorAll('.readout')].map((x) => x.textContent.split(':')[0])"
-    )
+    readouts = map_all(browser, ".readout", "x.textContent.split(':')[0]")
     assert readouts == [f"{TOKENS[1]} attends to {TOKENS[2]}"] * 2
     browser.evaluate("document.querySelector('[name=difference]').click()")
-    assert browser.evaluate(captions)[1] == "layer 2, head 2, minus first"
+    assert map_all(*captions)[1] == "layer 2, head 2, minus first"
     fraction = browser.evaluate("attentionPage.views[1].fractionOf()(7)")
-    difference = random_maps(2, 3, 6, 6, seed=2)[1, 1] - MAPS[1, 1]
+    difference = OTHER[1, 1] - MAPS[1, 1]
     assert fraction == pytest.approx(difference[1, 1] / np.abs(difference).max(), abs=0.02)
     browser.evaluate("document.querySelectorAll('.parts button')[1].click()")
-    names = browser.evaluate(
-        "[...document.querySelectorAll('[aria-checked=true]')].map((x) => x.textContent)"
-    )
-    assert names == ["cross", "cross"]
+    assert map_all(browser, "[aria-checked=true]", "x.textContent") == ["cross", "cross"]
     assert browser.evaluate("document.querySelectorAll('.strip').length") == 4
     assert browser.errors == []
 
@@ -252,8 +249,7 @@ def test_the_mouse_moves_over_144_large_maps_without_drawing_them_again(browser,
 def test_a_phone_needs_no_horizontal_scrolling(browser, pages, name):
     browser.open(pages / f"{name}.html", width=360, height=740)
     assert browser.evaluate("document.documentElement.scrollWidth") == 360
-    widths = "[...document.querySelectorAll('.map')].map((x) => x.getBoundingClientRect().right)"
-    assert max(browser.evaluate(widths)) <= 360
+    assert max(map_all(browser, ".map", "x.getBoundingClientRect().right")) <= 360
     browser.resize(1200, 900)
     browser.wait_for(f"{VIEW}.canvas.getBoundingClientRect().width > 0")
 
