@@ -21,10 +21,10 @@ from distattn_jax.attention import (
     early_add,
 )
 from distattn_jax.attention.fused.gpu import tile_configs
-from distattn_jax.attention.fused.interpreter import interpreted
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads

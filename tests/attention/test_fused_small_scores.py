@@ -7,12 +7,12 @@ import pytest
 
 from distattn_jax.attention import DistanceAware, DotProduct, attention
 from distattn_jax.attention.fused import small_scores
-from distattn_jax.attention.fused.interpreter import interpreted
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.scoring import DotProductScoring
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
+from tests.evaluation import interpreted
 
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
 

@@ -16,10 +16,10 @@ from distattn_jax.attention import (
     devices,
     early_add,
 )
-from distattn_jax.attention.fused import interpreter
 from distattn_jax.attention.fused.tpu import distance_tiles, tile_configs
 from distattn_jax.attention.fused.tpu.tile_view import expand_diagonals
 from tests.attention.cases import Sizes, inputs, needs_kernels
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
 QUICKLY = {"xla_backend_optimization_level": 0}  # Compilation takes most of the time.
@@ -103,7 +103,7 @@ def run(implementation, variant, options, qkv):
         return sum(jnp.sin(x).sum() for x in jax.tree.leaves(finite)), finite
 
     step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True), compiler_options=QUICKLY)
-    with interpreter.interpreted():
+    with interpreted():
         gradients, outputs = step(*qkv, variant)
     return *gradients, *(x for x in outputs if x is not None)
 
@@ -137,7 +137,7 @@ def test_scores_may_be_far_from_zero():
         call = functools.partial(attention, implementation=implementation, **options)
         return jax.jit(call, compiler_options=QUICKLY)(query, key, value, DotProduct())
 
-    with interpreter.interpreted():
+    with interpreted():
         actual = attend("pallas")
     chex.assert_trees_all_close(actual, attend("reference"), rtol=1e-5, atol=1e-5)
 
@@ -160,7 +160,7 @@ def test_a_vmap_equals_a_loop():
         ).values
 
     over_variants = jax.vmap(attend, (None, None, 0))
-    with interpreter.interpreted():
+    with interpreted():
         actual = jax.jit(jax.vmap(over_variants), compiler_options=QUICKLY)
         actual = actual(query, lengths, jnp.stack([weights, weights]))
     for i, j in ((0, 0), (1, 1)):

@@ -14,7 +14,6 @@ from distattn_jax.attention import (
     attention,
     devices,
 )
-from distattn_jax.attention.fused import interpreter
 from distattn_jax.attention.fused.tpu import bands, tile_configs
 from tests.attention.cases import (
     TOLERANCE,
@@ -25,6 +24,7 @@ from tests.attention.cases import (
     transformer_xl,
 )
 from tests.attention.test_tpu_kernels import QUICKLY, compare_with_reference, random_mask
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
 # One block of two groups of 128 queries, and three tiles of keys.
@@ -85,7 +85,7 @@ def test_examples_share_the_position_vectors_in_each_call_of_a_vmap():
         return jax.grad(loss)(variant)
 
     queries = jnp.stack([query, -query])
-    with interpreter.interpreted():
+    with interpreted():
         step = jax.vmap(functools.partial(gradient, "pallas"))
         actual = jax.jit(step, compiler_options=QUICKLY)(queries)
     expected = jax.vmap(functools.partial(gradient, "reference"))(queries)
