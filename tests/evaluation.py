@@ -40,7 +40,7 @@ def _replace_compilation() -> None:
 
     # JAX would copy all arguments of a callback to a device, and the callback would read them back.
     callback.api = types.SimpleNamespace(**{**vars(callback.api), "device_put": lambda x, _: x})
-    thread_map._run_jaxpr = _evaluate_with_errors_ignored
+    thread_map._run_jaxpr = _run_program
     for module in (tpu, gpu):
         module.interpret_pallas_call = _call_back(module.interpret_pallas_call)
 
@@ -53,7 +53,7 @@ def _call_back(interpret: Callable) -> Callable:
         jaxpr, results = jax.make_jaxpr(program, return_shape=True)(*arrays)
 
         def run(*arrays):
-            found = _evaluate_with_errors_ignored(jaxpr, jaxpr.consts, *map(np.asarray, arrays))
+            found = _run_program(jaxpr, jaxpr.consts, *map(np.asarray, arrays))
             return jax.tree.unflatten(jax.tree.structure(results), found)
 
         return io_callback(run, results, *arrays, ordered=True)
@@ -61,7 +61,7 @@ def _call_back(interpret: Callable) -> Callable:
     return interpret_in_python
 
 
-def _evaluate_with_errors_ignored(jaxpr: Any, consts: Sequence[Any], *arguments: Any) -> list[Any]:
+def _run_program(jaxpr: Any, consts: Sequence[Any], *arguments: Any) -> list[Any]:
     """Evaluate a program. Integers wrap around, and infinities make no warnings, as in XLA."""
     with np.errstate(all="ignore"):
         return _evaluate(jaxpr, consts, *arguments)
@@ -123,12 +123,9 @@ def _run_scan(equation: Any, *arguments: Any) -> list[Any]:
 
 def _run_callback(equation: Any, *arguments: Any) -> list[Any]:
     """Run a function of an interpreter, and copy its results, which may be views of its memory."""
-    indices = (
-        int(x) if x.ndim == 0 and np.issubdtype(x.dtype, np.integer) else x for x in arguments
-    )
-    found = equation.params["callback"](*indices)
-    types = equation.params["result_avals"]
-    return [np.array(x, aval.dtype) for x, aval in zip(found, types, strict=True)]
+    numbers = [x if x.ndim or x.dtype.kind not in "iu" else int(x) for x in arguments]
+    found = zip(equation.params["callback"](*numbers), equation.params["result_avals"], strict=True)
+    return [np.array(x, aval.dtype) for x, aval in found]
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -148,7 +145,8 @@ def _multiply_matrices(x, y, *, dimension_numbers, preferred_element_type, **_) 
     return np.tensordot(*(a.astype(preferred_element_type) for a in (x, y)), contracted)
 
 
-def _gather(array, indices, *, dimension_numbers, slice_sizes, **_) -> np.ndarray:
+def _gather(array, indices, *, dimension_numbers, **_) -> np.ndarray:
+    """Select single entries of an array. An index beyond the array is an error."""
     axes = tuple(range(array.ndim))
     assert dimension_numbers.collapsed_slice_dims == dimension_numbers.start_index_map == axes
     return array[tuple(np.moveaxis(indices, -1, 0))]
@@ -163,12 +161,6 @@ def _slices(array: np.ndarray, starts: Sequence[Any], sizes: Sequence[int]) -> t
     limits = zip(starts, array.shape, sizes, strict=True)
     clipped = [min(max(int(start), 0), length - size) for start, length, size in limits]
     return tuple(slice(start, start + size) for start, size in zip(clipped, sizes, strict=True))
-
-
-def _update_slice(array: np.ndarray, update: np.ndarray, *starts: Any) -> np.ndarray:
-    array = array.copy()
-    array[_slices(array, starts, update.shape)] = update
-    return array
 
 
 def _broadcast(array: np.ndarray, *, shape, broadcast_dimensions, **_) -> np.ndarray:
@@ -193,7 +185,6 @@ ELEMENTWISE = {
     "shift_right_arithmetic": np.right_shift,
     "shift_right_logical": lambda x, y: (_unsigned(x) >> _unsigned(y)).view(x.dtype),
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
-    "dynamic_update_slice": _update_slice,
 }
 # Functions of the arrays and of the keyword arguments of the primitive.
 WITH_PARAMETERS = {

@@ -99,11 +99,7 @@ def test_every_variant_lowers_for_every_platform(name):
     sizes = Sizes()
     variant, _ = VARIANTS[name](sizes, "bfloat16")
 
-    def gradient(*arrays):
-        return jax.grad(lambda *x: attention(*x).values.astype(jnp.float32).sum(), (0, 1, 2, 3))(
-            *arrays
-        )
-
+    gradient = jax.grad(lambda *x: attention(*x).values.astype(jnp.float32).sum(), (0, 1, 2, 3))
     traced = jax.jit(gradient).trace(*inputs(sizes, "bfloat16"), variant)
     for platform in ("cpu", "tpu", "cuda"):
         assert "func.func public @main" in traced.lower(lowering_platforms=(platform,)).as_text()
