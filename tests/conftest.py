@@ -15,13 +15,12 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-from tests import annotations, callbacks
+from tests import annotations
 
 PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 # These modules raise their own errors about shapes, so the shape checker must not check them.
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
-callbacks.skip_device_copies()
 compiler.share_contexts()
 annotations.skip_shapes_without_annotations()
 jax.config.update("jax_num_cpu_devices", 8)
@@ -53,8 +52,6 @@ LONG_TESTS = (
     "test_translate.py",
     "test_notebooks.py",
     "test_killed.py",
-    "test_tpu_kernels.py",
-    "test_fused_positions.py",
 )
 
 
