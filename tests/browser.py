@@ -49,8 +49,8 @@ class Browser:
         )
         os.close(commands)
         os.close(answers)
-        self._buffer, self._number, self._session, self.requests = b"", 0, None, []
-        self.errors = []
+        self._buffer, self._number, self._session = b"", 0, None
+        self.requests, self.errors = [], []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = attached["sessionId"]
@@ -106,13 +106,8 @@ class Browser:
 
     def resize(self, width, height):
         """Set the size of the window in pixels."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
 
     def evaluate(self, expression):
         """Return the value of a JavaScript expression; wait for a promise."""
@@ -138,19 +133,14 @@ class Browser:
     def press(self, key):
         """Press and release a key, such as "ArrowRight" or "v"."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
-        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38}
-        codes |= {"ArrowRight": 39, "ArrowDown": 40}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27, "ArrowRight": 39, "ArrowDown": 40}
         code = {"windowsVirtualKeyCode": codes[key]} if key in codes else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, **text, **code)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
 
-    def screenshot(self, path, *, whole=False):
-        """Write a picture of the window, or of the whole page, as PNG."""
-        options = {"captureBeyondViewport": True} if whole else {}
-        if whole:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            options["clip"] = {**size, "x": 0, "y": 0, "scale": 1}
-        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", **options)["data"]))
+    def screenshot(self, path):
+        """Write a picture of the window as PNG."""
+        path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def close(self):
         """End the browser."""

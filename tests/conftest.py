@@ -15,13 +15,12 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-from tests import annotations, callbacks
+from tests import annotations
 
 PACKAGE = Path(__file__).parent.parent / "distattn_jax"
 # These modules raise their own errors about shapes, so the shape checker must not check them.
 SELF_CHECKED = {"distattn_jax.attention.call", "distattn_jax.modules.batch_axes"}
 
-callbacks.skip_device_copies()
 compiler.share_contexts()
 annotations.skip_shapes_without_annotations()
 jax.config.update("jax_num_cpu_devices", 8)
@@ -53,8 +52,6 @@ LONG_TESTS = (
     "test_translate.py",
     "test_notebooks.py",
     "test_killed.py",
-    "test_tpu_kernels.py",
-    "test_fused_positions.py",
 )
 
 
@@ -111,9 +108,9 @@ def compiled(made_once):
 def texts(made_once):
     """Folder of the data set of `short_config`, prepared for training."""
     from distattn_jax.tasks import prepare
-    from tests.train.driver import make_config
+    from tests.train.runs import short_config
 
-    return made_once("texts", lambda folder: prepare(make_config(folder)))
+    return made_once("texts", lambda folder: prepare(short_config(folder, folder)))
 
 
 @pytest.fixture(scope="session")
@@ -121,8 +118,7 @@ def translation_run(made_once, compiled):
     """Folder of a finished run of a tiny translator: two seeds, three checkpoints."""
     from experiments.commands.train import train
     from tests.tasks.parallel_texts import make_config
-    from tests.train.driver import run_directory
-    from tests.train.runs import keep_compiled
+    from tests.train.runs import keep_compiled, run_directory
 
     arguments = {"name": "multi30k_small", "seeds": 2}
 
@@ -136,11 +132,10 @@ def translation_run(made_once, compiled):
 @pytest.fixture(scope="session")
 def finished_run(texts, made_once, compiled):
     """Folder of a finished run of `short_config` on one device, with a profile."""
-    from tests.train.driver import run_directory
-    from tests.train.runs import keep_compiled, short_config, train
+    from tests.train.runs import finish, keep_compiled, run_directory, short_config, start
 
     def make(folder):
         with keep_compiled(compiled):
-            train(short_config(texts, folder, **{"output.profile": True}))
+            finish(*start(short_config(texts, folder, **{"output.profile": True})))
 
     return run_directory(short_config(texts, made_once("finished_run", make)))

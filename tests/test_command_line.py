@@ -16,81 +16,65 @@ from experiments.__main__ import is_user_error, main
 ROOT = Path(__file__).parent.parent
 
 
-def raise_invalid_option():
+def raise_invalid_option(*_):
     TextClassificationConfig(seeds=0)
 
 
-def raise_over_several_lines():
-    TextClassificationConfig(mesh=MeshConfig(coordinator="host:1"))
-
-
-def raise_our_own_exception():
-    raise RunError("no run")
-
-
-def call_jax_with_nothing():
+def call_jax_with_nothing(*_):
     fingerprint({})  # jnp.stack refuses an empty list.
 
 
-def unpack_two_methods():
-    return TextClassificationConfig(methods=("vanilla", "adapted")).method
+def throw(error):
+    raise error
 
 
-def divide_by_zero():
-    return 1 / 0
+# Functions that raise an error, and if the error is the user's.
+RAISED = {
+    "invalid option": (raise_invalid_option, True),
+    "call of several lines": (
+        lambda: TextClassificationConfig(mesh=MeshConfig(coordinator="host:1")),
+        True,
+    ),
+    "own exception": (lambda: throw(RunError("no run")), True),
+    "full disk": (lambda: throw(OSError(errno.ENOSPC, "No space left on device", "a.md")), True),
+    "JAX": (call_jax_with_nothing, False),
+    "unpacking": (lambda: TextClassificationConfig(methods=("vanilla", "adapted")).method, False),
+    "division": (lambda: 1 / 0, False),
+}
 
 
-def fill_the_disk():
-    raise OSError(errno.ENOSPC, "No space left on device", "report.md")
-
-
-def catch(function):
-    try:
+@pytest.mark.parametrize("name", RAISED)
+def test_an_error_is_the_users_if_our_code_raised_it_on_purpose(name):
+    function, expected = RAISED[name]
+    with pytest.raises((ValueError, RunError, ZeroDivisionError, OSError)) as error:
         function()
-    except Exception as error:
-        return error
-    raise AssertionError(f"{function.__name__} raised no error")
-
-
-@pytest.mark.parametrize(
-    ("function", "expected"),
-    [
-        (raise_invalid_option, True),
-        (raise_over_several_lines, True),
-        (raise_our_own_exception, True),
-        (call_jax_with_nothing, False),
-        (unpack_two_methods, False),
-        (divide_by_zero, False),
-        (fill_the_disk, True),
-    ],
-)
-def test_an_error_is_the_users_if_our_code_raised_it_on_purpose(function, expected):
-    error = catch(function)
-    assert isinstance(error, ValueError | RunError | ZeroDivisionError | OSError)
-    assert is_user_error(error) == expected
+    assert is_user_error(error.value) == expected
 
 
 def test_errors_of_the_user_end_the_program_with_one_line(monkeypatch):
-    monkeypatch.setattr("experiments.commands.list.main", lambda _: raise_invalid_option())
+    monkeypatch.setattr("experiments.commands.list.main", raise_invalid_option)
     with pytest.raises(SystemExit) as exit:
         main(["list"])
     assert exit.value.code == "error: seeds must be at least 1; got 0."
 
 
 def test_errors_of_jax_keep_their_traceback(monkeypatch):
-    monkeypatch.setattr("experiments.commands.list.main", lambda _: call_jax_with_nothing())
+    monkeypatch.setattr("experiments.commands.list.main", call_jax_with_nothing)
     with pytest.raises(ValueError, match="at least one array"):
         main(["list"])
 
 
 def test_a_closed_pipe_ends_the_program_without_a_message():
-    command = [sys.executable, "-m", "experiments", "list"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
-    ) as process:
-        process.stdout.close()
-        assert process.stderr.read() == ""
-    assert process.returncode == 141
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", "list"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_ctrl_c_ends_the_program_with_one_line(monkeypatch, capsys):
@@ -139,10 +123,7 @@ def test_ctrl_c_is_not_lost_in_a_callback_of_the_garbage_collector():
 def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "experiments", *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
+        **{"capture_output": True, "text": True, "check": True, "cwd": ROOT},
     )
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "experiments" in imported

@@ -5,7 +5,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FORBIDDEN = {
-    *("What", "Which", "Those", "That", "Of", "As", "With", "Where", "Whether", "How", "By"),
+    *("What", "Which", "Those", "That", "Of", "As", "With", "Where", "Whether", "How", "By")
 }
 
 

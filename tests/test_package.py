@@ -1,6 +1,6 @@
 """The installed package: its dependencies, its imports, and the contents of the wheel."""
 
-import ast
+import functools
 import importlib.metadata
 import re
 import subprocess
@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import distattn_jax
+from tests.test_layers import find_imports
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -31,24 +32,19 @@ def declared(requirements: list[str]) -> set[str]:
 
 def imported(folder: str) -> set[str]:
     """Return the third-party modules that the files of a folder import, without submodules."""
-    names = set()
-    for path in (ROOT / folder).rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                names |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.split(".")[0])
+    paths = (ROOT / folder).rglob("*.py")
+    names = {name.split(".")[0] for path in paths for name in find_imports(path)}
     return names - sys.stdlib_module_names - {"distattn_jax", "experiments"}
 
 
+@functools.cache
 def required(folder: str) -> set[str]:
     """Return the distributions that provide the third-party modules imported in a folder."""
-    candidates = {}
+    known, names = declared(PROJECT["dependencies"] + EXTRAS["hub"]), set()
     for module in imported(folder):
-        candidates[module] = {normalize(name) for name in DISTRIBUTIONS.get(module, [module])}
-    known = declared(PROJECT["dependencies"] + EXTRAS["hub"])
-    # Several distributions may share a module name (orbax): a declared one is preferred.
-    names = set().union(*(found & known or found for found in candidates.values()))
+        found = {normalize(name) for name in DISTRIBUTIONS.get(module, [module])}
+        # Several distributions may share a module name (orbax): a declared one is preferred.
+        names |= found & known or found
     return names - {"jaxlib"}  # each version of JAX installs its own version of jaxlib
 
 
@@ -66,9 +62,8 @@ def test_attention_can_be_imported_with_jax_jaxtyping_and_numpy_alone():
     others = declared(PROJECT["dependencies"]) - {"jax", "jaxtyping", "ml-dtypes", "numpy"}
     blocked = [name for name, found in DISTRIBUTIONS.items() if others & set(map(normalize, found))]
     assert {"chex", "flax", "optax", "orbax", "tensorflow_datasets"} <= set(blocked)
-    program = (
-        f"import sys; sys.modules.update(dict.fromkeys({blocked})); import distattn_jax.attention"
-    )
+    program = f"import sys; sys.modules.update(dict.fromkeys({blocked}))"
+    program += "; import distattn_jax.attention"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 

@@ -217,10 +217,11 @@ class Epoch(NamedTuple):
     Attributes:
       rows: One array for each bucket, shape (batches of the bucket, batch size). `rows[b][p]` has
         the table's row indices of one batch of bucket b.
-      place: Index p of the batch of each step in the array `rows[b]`.
-      bucket: Index b of the bucket of each step.
-      rank: Number of earlier steps of this epoch that have the same bucket, for each step.
-      run: Number of consecutive steps of the same bucket, starting with this step, for each step.
+      bucket: For each step, the index b of its bucket.
+      place: For each step, the index p of its batch: the step uses `rows[b][p]`. Batches are used
+        in a random order if they are shuffled.
+      rank: For each step, the number of earlier steps of this epoch with the same bucket.
+      run: For each step, the number of consecutive steps with the same bucket that begin with it.
     """
 
     rows: list[Int32[np.ndarray, "_ _"]]

@@ -263,7 +263,8 @@ class Trainer:
             "baseline": {
                 split: self.task.baseline(train_table, self.tables[split]) for split in measured
             },
-            "parameters": sum(leaf[0].size for leaf in jax.tree.leaves(best.params)),
+            "parameters": sum(leaf.size for leaf in jax.tree.leaves(best.params))
+            // len(self.members),
             "step_bytes": self.step_bytes(),
             "at_once": self.group or len(self.members),
             "members": [

@@ -57,6 +57,12 @@ def random_arrays(seed: int, *shapes: tuple[int, ...], dtype="float64") -> list[
     return [jnp.asarray(generator.normal(size=shape), dtype) for shape in shapes]
 
 
+def random_like(tree, seed: int, dtype="float64"):
+    """Draw standard normal numbers in place of all arrays of a pytree."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure.unflatten(random_arrays(seed, *(x.shape for x in leaves), dtype=dtype))
+
+
 def inputs(sizes: Sizes, dtype="float64", seed: int = 0) -> list[jax.Array]:
     """Draw a random query, key and value."""
     B, T, S, N, H, E, K = sizes
@@ -85,11 +91,8 @@ def relative_position(sizes, dtype, k=2, keys="per head", values="per head") -> 
     _, _, _, N, H, E, _ = sizes
 
     def table(seed, kind, width):
-        if kind is None:
-            return None
-        return random_arrays(seed, (N if kind == "per head" else 1, 2 * k + 1, width), dtype=dtype)[
-            0
-        ]
+        shape = (N if kind == "per head" else 1, 2 * k + 1, width)
+        return None if kind is None else random_arrays(seed, shape, dtype=dtype)[0]
 
     tables = table(2, keys, H), table(3, values, E)
     return Case(RelativePosition(*tables), oracles.relative_position(*tables))

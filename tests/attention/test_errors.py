@@ -13,22 +13,26 @@ from distattn_jax import modules
 from distattn_jax.attention import (
     Adapted,
     DistanceAware,
+    DistanceBias,
     DotProduct,
     RelativePosition,
+    T5Buckets,
     TransformerXL,
     attention,
-    linear,
-    sigmoid,
+    init_bias_parameters,
 )
+from distattn_jax.attention.variants import bias_functions
+from tests.unchecked import as_users_have_it
 
 QUERY, KEY, VALUE = jnp.ones((2, 5, 3, 4)), jnp.ones((2, 7, 3, 4)), jnp.ones((2, 7, 3, 6))
 BIASES = jnp.ones((1, 4)), jnp.ones((3, 4))
-AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
+ONES = jnp.ones(3)
+SEGMENTS = jnp.zeros((2, 5), int), jnp.zeros((2, 7), int)
 
 
-def return_shape(x, shape):
-    """Return the parameters of the mapping instead of one coefficient per distance."""
-    return shape
+def return_parameters(x, parameters):
+    """Return the parameters instead of one number per distance."""
+    return parameters
 
 
 def with_leaves(variant, *leaves):
@@ -39,6 +43,15 @@ def with_leaves(variant, *leaves):
 def attend(query=QUERY, key=KEY, value=VALUE, variant=None, **arguments):
     """Return a function without arguments that calls `attention`."""
     return functools.partial(attention, query, key, value, variant or DotProduct(), **arguments)
+
+
+def aware(weight=ONES, shape=ONES, **options):
+    """Return a call of distance-aware attention, without the shape checks of its constructor."""
+    return attend(variant=with_leaves(DistanceAware(ONES, ONES, **options), weight, shape))
+
+
+def bias(parameters, function):
+    return attend(variant=DistanceBias(parameters, function))
 
 
 # Calls by their error messages, in which .* stands for any text.
@@ -72,19 +85,17 @@ INVALID = {
     "query_offset must be an integer, or one per example, shape (2,); got [0, 1]": attend(
         query_offset=[0, 1]
     ),
-    "key_segments must be given.* got None": attend(query_segments=jnp.zeros((2, 5), int)),
+    "key_segments must be given.* got None": attend(query_segments=SEGMENTS[0]),
     "key_segments must be one integer per position, shape (2, 7); got shape (2, 5)": attend(
-        query_segments=jnp.zeros((2, 5), int), key_segments=jnp.zeros((2, 5), int)
+        query_segments=SEGMENTS[0], key_segments=SEGMENTS[0]
     ),
     "DistanceAware uses the distance .* Got 5 queries, 7 keys and query_offset 0": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(3)),
-        query_segments=jnp.zeros((2, 5), int),
-        key_segments=jnp.zeros((2, 7), int),
+        variant=DistanceAware(ONES, ONES), query_segments=SEGMENTS[0], key_segments=SEGMENTS[1]
     ),
     "must be packed alike.* differ in example 1 at query 2": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(3)),
-        query_segments=jnp.asarray([[0] * 5, [0, 0, 1, 1, 1]]),
-        key_segments=jnp.zeros((2, 7), int),
+        variant=DistanceAware(ONES, ONES),
+        query_segments=SEGMENTS[0].at[1, 2:].set(1),
+        key_segments=SEGMENTS[1],
         query_offset=jnp.asarray([1, 2]),
     ),
     "query_lengths must .* integer .* float32": attend(query_lengths=jnp.ones(2)),
@@ -94,44 +105,33 @@ INVALID = {
     "dropout_rate must be at least 0 and below 1; got 1.0": attend(
         dropout_rate=1.0, dropout_key=jax.random.key(0)
     ),
-    "DistanceAware.weight must be an array of shape (3,).* got shape (2,)": attend(
-        variant=DistanceAware(jnp.ones(2), jnp.ones(3))
+    "DistanceAware.weight must be an array of shape (3,).* got shape (2,)": aware(jnp.ones(2)),
+    "DistanceAware.shape must be an array of shape (3,).* v of each head; got shape (5,)": aware(
+        shape=jnp.ones(5)
     ),
-    "DistanceAware.shape must be an array of shape (3,).* v of each head; got shape (5,)": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(5))
+    "DistanceAware.weight must be an array of shape (3,).* got shape (1, 3)": aware(ONES[None]),
+    "DistanceAware.shape must be an array of shape (3,).* got shape (3, 1)": aware(
+        shape=ONES[:, None]
     ),
-    "DistanceAware.weight must be an array of shape (3,).* got shape (1, 3)": attend(
-        variant=with_leaves(AWARE, jnp.ones((1, 3)), jnp.ones(3))
+    "DistanceAware.weight must be an array of shape (3,).* got 0.5": aware(0.5),
+    "DistanceAware.shape must be an array of shape (3,).* got None": aware(shape=None),
+    "DistanceAware.shape must be (), without arrays, for the mapping sigmoid; got": aware(
+        mapping="sigmoid"
     ),
-    "DistanceAware.shape must be an array of shape (3,).* got shape (3, 1)": attend(
-        variant=with_leaves(AWARE, jnp.ones(3), jnp.ones((3, 1)))
+    "DistanceAware.shape must be (k, b), for the mapping linear; got": aware(mapping="linear"),
+    "DistanceAware.shape, the v of each head, must be at most 60 .* got 80.0": aware(
+        shape=jnp.full(3, 80.0)
     ),
-    "DistanceAware.weight must be an array of shape (3,).* got 0.5": attend(
-        variant=with_leaves(AWARE, 0.5, jnp.ones(3))
+    "DistanceAware.mapping must return one coefficient per distance, shape .*; got ()": aware(
+        mapping=return_parameters
     ),
-    "DistanceAware.shape must be an array of shape (3,).* got None": attend(
-        variant=with_leaves(AWARE, jnp.ones(3), None)
+    "mapping must be one of learnable_sigmoid, sigmoid, .* got 'tanh'": lambda: aware(
+        mapping="tanh"
     ),
-    "DistanceAware.shape must be (), without arrays, for the mapping sigmoid; got": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=sigmoid)
-    ),
-    "DistanceAware.shape must be (k, b), for the mapping linear; got": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=linear)
-    ),
-    "DistanceAware.shape, the v of each head, must be at most 60 .* got 80.0": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.full(3, 80.0))
-    ),
-    "DistanceAware.mapping must return one coefficient per distance, shape .*; got ()": attend(
-        variant=DistanceAware(jnp.ones(3), jnp.ones(3), mapping=return_shape)
-    ),
-    "mapping must be one of learnable_sigmoid, sigmoid, .* got 'tanh'": lambda: DistanceAware(
-        jnp.ones(3), jnp.ones(3), mapping="tanh"
-    ),
-    "adjust must be one of early_multiply, .* got 'early'": lambda: DistanceAware(
-        jnp.ones(3), jnp.ones(3), adjust="early"
-    ),
-    "tolerance must be None or at least 0; got -1.0": lambda: DistanceAware(
-        jnp.ones(3), jnp.ones(3), tolerance=-1.0
+    "adjust must be one of early_multiply, .* got 'early'": lambda: aware(adjust="early"),
+    "tolerance must be None or at least 0; got -1.0": lambda: aware(tolerance=-1.0),
+    "score_bias must be None unless adjust is early_multiply": lambda: aware(
+        adjust="early_add", score_bias=ONES
     ),
     "RelativePosition.keys must .* odd number of relations; got (1, 4, 4)": lambda: (
         RelativePosition(keys=jnp.ones((1, 4, 4)))
@@ -152,6 +152,23 @@ INVALID = {
             jnp.ones((1, 2)),
             BIASES[1],
         )
+    ),
+    "function must be one of alibi, kerple_log, .* got 'sandwich'": lambda: bias(ONES, "sandwich"),
+    "function must be a function of .*distance, parameters.* got 3": lambda: as_users_have_it(
+        bias_functions
+    ).find_bias_function(3),
+    "DistanceBias.parameters[1] must .* r₂ of each head; got shape (2,)": bias(
+        (ONES, jnp.ones(2)), "kerple_log"
+    ),
+    "DistanceBias.function must return one number per .* got ()": bias(ONES, return_parameters),
+    "DistanceBias.parameters must have .* each of the 32 buckets .* (3, 31)": bias(
+        jnp.ones((3, 31)), "t5_buckets"
+    ),
+    "num_buckets must be even and at least 4; got 7": lambda: T5Buckets(7),
+    "num_buckets must be at least 2; got 1": lambda: T5Buckets(1, is_causal=True),
+    "max_distance must be larger than .*, 8; got 8": lambda: T5Buckets(max_distance=8),
+    "Pass the initial parameters of your own function": lambda: init_bias_parameters(
+        return_parameters, 3, key=jax.random.key(0)
     ),
     "Adapted needs .* even width .* got width 3": attend(
         QUERY[..., :3], KEY[..., :3], VALUE, Adapted(jnp.ones((1, 3)), jnp.ones((1, 3)))

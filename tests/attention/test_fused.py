@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
 from distattn_jax.attention import (
     MAPPINGS,
@@ -21,10 +20,10 @@ from distattn_jax.attention import (
     early_add,
 )
 from distattn_jax.attention.fused.gpu import tile_configs
-from distattn_jax.attention.fused.interpreter import interpreted
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
@@ -101,50 +100,6 @@ def run_oracle(oracle, arrays, **arguments) -> dict[str, np.ndarray]:
     arrays, arguments = jax.tree.map(np.asarray, (arrays, arguments))
     values, received, *_ = oracles.attend(*arrays, **oracle, **arguments)
     return {"values": values, "received": received}
-
-
-def compare_under_memory(make_case) -> None:
-    """Compare a variant with the reference and the oracle: lengths, offsets and a causal mask.
-
-    Args:
-      make_case: Returns the variant and its oracle for sizes and a dtype.
-    """
-    sizes = Sizes(batch=2, queries=70, keys=150, heads=1, width=16, value_width=16)
-    arrays = inputs(sizes, "float16")
-    variant, oracle = make_case(sizes, "float32")
-    restrictions = {
-        "query_lengths": jnp.asarray([61, 70]),
-        "key_lengths": jnp.asarray([150, 133]),
-        "query_offset": jnp.asarray([-9, 70]),
-        "is_causal": True,
-    }
-    fused = compare_with_reference(arrays, variant, received=True, logsumexp=True, **restrictions)
-    assert_close(fused, run_oracle(oracle, arrays, **restrictions), "float16")
-    for name in ("values", "dq"):
-        assert not fused[name][0, :9].any(), "the first 9 queries see no key"
-        assert not fused[name][0, 61:].any(), "the others are padding"
-
-
-def compare_with_eight_devices(sizes, variant, kind, is_sharded) -> None:
-    """Compare eight devices that share examples and heads with the reference on one device.
-
-    Args:
-      sizes: Sizes of the inputs.
-      variant: Variant of attention.
-      kind: Type of the axes of the mesh.
-      is_sharded: True for a leaf of the variant that is sharded by its heads.
-    """
-    arrays = inputs(sizes, "float16")
-    expected = outputs_and_gradients("reference", arrays, variant)
-    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(kind, kind))
-
-    def put(x, *axes):
-        return jax.device_put(x, NamedSharding(mesh, PartitionSpec(*axes)))
-
-    arrays = [put(x, "data", None, "model") for x in arrays]
-    variant = jax.tree.map(lambda x: put(x, "model") if is_sharded(x) else put(x), variant)
-    actual = jax.jit(lambda *x: outputs_and_gradients("pallas", *x))(arrays, variant)
-    assert_close(actual, expected, "float16")
 
 
 def make_mask(*shape: int) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from distattn_jax.attention.fused.interpreter import interpreted
 from tests.attention.cases import needs_kernels
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
 SHAPE = (64, 16)

@@ -31,6 +31,7 @@ from distattn_jax.attention.fused.scoring import Scoring
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import Sizes, inputs, needs_kernels
+from tests.evaluation import interpreted
 
 ROOT = Path(package.__file__).parent
 DOCUMENTATION = ROOT.parent.parent / "docs" / "variants.md"
@@ -122,7 +123,7 @@ def test_the_documented_kernel_of_an_own_variant_equals_its_equation(monkeypatch
         values = attention(query, *arrays[1:], own, implementation=implementation).values
         return jnp.sum(values * jnp.cos(jnp.arange(16.0))[None, None, None])
 
-    with interpreter.interpreted():
+    with interpreted():
         fused = jax.jit(jax.grad(lambda *x: compute("pallas", *x), (0, 1)))(arrays[0], own)
     expected = jax.jit(jax.grad(lambda *x: compute("reference", *x), (0, 1)))(arrays[0], own)
     for actual, desired in zip(*map(jax.tree.leaves, (fused, expected)), strict=True):
@@ -213,7 +214,7 @@ def test_blocks_of_keys_add_up_to_the_whole_call(name):
         values, pull_back = jax.vjp(lambda *x: attend(*x).values, *arrays)
         return values, *pull_back(cotangent)
 
-    with interpreter.interpreted():
+    with interpreted():
         kernels = interpreter.select_kernels(make_kernels)
         actual = compute_in_blocks(*arrays)
     desired = jax.jit(compute_whole)(*arrays)

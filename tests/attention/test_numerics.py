@@ -1,4 +1,6 @@
-"""Outputs and gradients stay finite for extreme inputs."""
+"""Outputs and gradients stay finite and accurate for extreme inputs and positions."""
+
+import functools
 
 import chex
 import jax
@@ -6,22 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention import (
-    ADJUSTMENTS,
-    DistanceAware,
-    attention,
-    clip,
-    learnable_sigmoid,
-    sigmoid,
-)
-from tests.attention.cases import VARIANTS, Sizes, inputs
+from distattn_jax.attention import ADJUSTMENTS, Adapted, DistanceAware, attention, sinusoid
+from tests import oracles
+from tests.attention.cases import VARIANTS, Sizes, inputs, random_arrays
 
 pytestmark = pytest.mark.usefixtures("optimised")
 LENGTH = 32768
-every_variant = pytest.mark.parametrize(
-    ("name", "implementation"),
-    [(name, "xla") for name in VARIANTS] + [("distance_aware", "reference")],
-)
+attend = functools.partial(attention, implementation="xla")
 
 
 def value_and_gradients(variant, qkv, **arguments):
@@ -30,64 +23,75 @@ def value_and_gradients(variant, qkv, **arguments):
     @jax.jit
     def both(query, key, value, variant):
         def loss(*args):
-            attended = attention(*args, received=True, weights=True, **arguments)
-            return sum(
-                jnp.sum(jnp.sin(x.astype(jnp.float32))) for x in jax.tree.leaves(attended)
-            ), attended
+            attended = attend(*args, received=True, weights=True, **arguments)
+            losses = [jnp.sin(x.astype(jnp.float32)).sum() for x in jax.tree.leaves(attended)]
+            return sum(losses), attended
 
         return jax.value_and_grad(loss, (0, 1, 2, 3), has_aux=True)(query, key, value, variant)
 
-    return both(*qkv, variant)
+    return jax.device_get(both(*qkv, variant))
 
 
-@every_variant
-def test_large_bfloat16_inputs_are_finite(name, implementation):
-    sizes = Sizes()
-    variant, _ = VARIANTS[name](sizes, "float32")
-    qkv = [(1e4 * jnp.sign(x)).astype("bfloat16") for x in inputs(sizes, "float32")]
-    chex.assert_tree_all_finite(value_and_gradients(variant, qkv, implementation=implementation))
-
-
-@every_variant
-def test_queries_without_a_visible_key_have_zero_output_and_gradient(name, implementation):
-    sizes = Sizes()
+@pytest.mark.parametrize("name", VARIANTS)
+def test_large_inputs_are_finite_and_queries_without_a_visible_key_have_zero_output(name):
+    sizes = Sizes(batch=3)
     variant, _ = VARIANTS[name](sizes, "float32")
     result = value_and_gradients(
         variant,
-        inputs(sizes, "float32"),
+        [(1e4 * jnp.sign(x)).astype("bfloat16") for x in inputs(sizes, "float32")],
         is_causal=True,
-        query_offset=jnp.asarray([-3, 2]),
-        key_lengths=jnp.asarray([7, 0]),
-        query_lengths=jnp.asarray([4, 5]),
-        implementation=implementation,
+        query_offset=np.asarray([4, -3, 2]),
+        key_lengths=np.asarray([7, 7, 0]),
+        query_lengths=np.asarray([5, 4, 5]),
     )
     chex.assert_tree_all_finite(result)
     (_, attended), gradients = result
-    without_key = np.ones((2, 5), bool)
-    without_key[0, 3] = False  # The only query that is neither padding nor without a visible key.
-    assert (np.asarray(attended.values)[without_key] == 0).all()
-    assert (np.asarray(attended.values)[~without_key] != 0).any()
-    assert (np.asarray(gradients[0])[without_key] == 0).all()
-    np.testing.assert_allclose(attended.received[0].sum(-1), 1, rtol=1e-6)
-    assert (attended.received[1] == 0).all()
+    without_key = np.asarray([[False] * 5, [True, True, True, False, True], [True] * 5])
+    assert (attended.values[without_key] == 0).all()
+    assert (attended.values[~without_key] != 0).any(axis=(1, 2)).all()
+    assert (gradients[0][without_key] == 0).all()
+    received = attended.received.sum(-1)
+    np.testing.assert_allclose(received, np.tile([[5], [1], [0]], 3), rtol=1e-6)
 
 
+# All implementations call the same mappings and adjustments.
 @pytest.mark.parametrize(
-    ("mapping", "adjust", "implementation"),
-    [(learnable_sigmoid, adjust, "xla") for adjust in ADJUSTMENTS]
-    + [(mapping, "early_multiply", "xla") for mapping in (sigmoid, clip)]
-    # All implementations call the same mappings.
-    + [(learnable_sigmoid, adjust, "reference") for adjust in ("late_add", "early_multiply")],
+    ("mapping", "adjust"),
+    [
+        *(("learnable_sigmoid", adjust) for adjust in ADJUSTMENTS),
+        ("sigmoid", "early_multiply"),
+        ("clip", "early_multiply"),
+    ],
 )
-def test_extreme_weights_and_shapes_over_32k_keys_are_finite(mapping, adjust, implementation):
+def test_extreme_weights_and_shapes_over_32k_keys_are_finite(mapping, adjust):
     # |w R| reaches 1e6 at R = 32768 + 8. The heads have all combinations of the signs of w and v.
     largest = 1e6 / LENGTH
     weight = jnp.asarray([-largest, largest, -largest, largest, -0.003, 0.003])
     v = jnp.asarray([-100.0, -100.0, 100.0, 100.0, 100.0, -100.0])
-    shape = () if mapping is sigmoid else v
+    shape = () if mapping == "sigmoid" else v
     sizes = Sizes(batch=1, queries=8, keys=LENGTH, heads=6, width=2, value_width=2)
-    variant = DistanceAware(weight, shape, mapping, ADJUSTMENTS[adjust])
-    result = value_and_gradients(
-        variant, inputs(sizes, "float32"), query_offset=LENGTH, implementation=implementation
+    variant = DistanceAware(weight, shape, mapping, adjust)
+    qkv = inputs(sizes, "float32")
+    chex.assert_tree_all_finite(value_and_gradients(variant, qkv, query_offset=LENGTH))
+
+
+@pytest.mark.parametrize("first", [0, 1000, LENGTH, -LENGTH])
+def test_sinusoids_are_accurate_at_any_position(first):
+    positions = np.arange(first, first + 5, dtype=np.int32)
+    expected = np.stack([oracles.sinusoid(int(t), 64) for t in positions])
+    actual = sinusoid(jnp.asarray(positions), 64, jnp.float32)
+    np.testing.assert_allclose(actual, expected, atol=3e-5)
+
+
+def test_adapted_scores_at_position_32768_equal_scores_at_small_positions():
+    """The expansion of sin(i-j) must keep its accuracy where i and j are large and i-j is small."""
+    biases = random_arrays(0, (1, 16), (1, 16), dtype="float32")
+    sizes = Sizes(batch=1, queries=2, keys=LENGTH, heads=1, width=16, value_width=2)
+    qkv = inputs(sizes, "float32")
+    mask = np.arange(LENGTH)[None, None, None] >= LENGTH - 4
+    actual = attend(*qkv, Adapted(*biases), mask=mask, query_offset=LENGTH - 2).values
+    query, key, value = map(np.asarray, qkv)
+    expected, *_ = oracles.attend(
+        query, key[:, -4:], value[:, -4:], **oracles.adapted(*biases), query_offset=2
     )
-    chex.assert_tree_all_finite(result)
+    np.testing.assert_allclose(actual, expected, atol=2e-3)

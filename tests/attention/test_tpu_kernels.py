@@ -11,20 +11,30 @@ from jax.experimental import pallas as pl
 from distattn_jax.attention import (
     Attended,
     DistanceAware,
+    DistanceBias,
     DotProduct,
+    RelativePosition,
+    T5Buckets,
     attention,
     devices,
     early_add,
 )
-from distattn_jax.attention.fused import interpreter
-from distattn_jax.attention.fused.tpu import distance_tiles, tile_configs
+from distattn_jax.attention.fused.tpu import bands, distance_tiles, tile_configs
 from distattn_jax.attention.fused.tpu.tile_view import expand_diagonals
-from tests.attention.cases import Sizes, inputs, needs_kernels
+from tests.attention.cases import (
+    TOLERANCE,
+    Sizes,
+    inputs,
+    needs_kernels,
+    random_arrays,
+    transformer_xl,
+)
+from tests.evaluation import interpreted
 
 pytestmark = needs_kernels
-QUICKLY = {"xla_backend_optimization_level": 0}  # Compilation takes most of the time.
 # Two tiles of queries and three tiles of keys.
 SIZES = Sizes(batch=1, queries=200, keys=300, heads=2, width=24, value_width=16)
+LONG = SIZES._replace(queries=130, keys=600)  # two groups of 128 queries, three tiles of 256 keys
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +42,11 @@ def _small_tiles_on_a_tpu(monkeypatch):
     monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(128, 128))
     monkeypatch.setattr(distance_tiles, "MOST_TILES", 2)  # Diagonals of tiles share them.
     monkeypatch.setattr(devices, "local_platform", lambda: "tpu")
+
+
+@pytest.fixture
+def tiles_of_four_squares(monkeypatch):
+    monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(256, 256))
 
 
 def inverse_square(x, shape):
@@ -94,6 +109,38 @@ CASES = {
 }
 
 
+# Relations, buckets and position vectors.
+DIAGONAL_CASES = {
+    # The tables have different numbers of relations, and heads share one of them.
+    "two tables with far tiles on both sides": (
+        LONG._replace(key_heads=1),
+        RelativePosition(*random_arrays(3, (1, 41, 24), (2, 19, 16), dtype="float32")),
+        {
+            "query_offset": 303,
+            "mask": random_mask(1, 2, LONG.queries, LONG.keys).at[:, :, 3].set(False),
+            "logsumexp": True,
+            "dropout_rate": 0.25,
+            "dropout_key": jax.random.key(1),
+        },
+    ),
+    "table of values with one relation": (
+        LONG._replace(queries=50, keys=90),
+        RelativePosition(None, *random_arrays(3, (1, 1, 16), dtype="float32")),
+        {"is_causal": True, "query_offset": -5},
+    ),
+    "buckets of T5": (
+        LONG._replace(batch=2, keys=300),
+        DistanceBias(*random_arrays(3, (2, 32), dtype="float32"), T5Buckets(32, 100)),
+        {"query_offset": -7, "key_lengths": jnp.asarray([300, 210])},
+    ),
+    "position vectors of Transformer-XL": (
+        LONG._replace(batch=2, keys=300),
+        transformer_xl(LONG, "float32").variant,
+        {"query_offset": jnp.asarray([-7, 90]), "key_lengths": jnp.asarray([300, 210])},
+    ),
+}
+
+
 def run(implementation, variant, options, qkv):
     """Return the gradients of a sum over all outputs, and the outputs, in one tuple."""
 
@@ -102,8 +149,8 @@ def run(implementation, variant, options, qkv):
         finite = Attended(*(None if x is None else jnp.nan_to_num(x, neginf=0) for x in output))
         return sum(jnp.sin(x).sum() for x in jax.tree.leaves(finite)), finite
 
-    step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True), compiler_options=QUICKLY)
-    with interpreter.interpreted():
+    step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True))
+    with interpreted():
         gradients, outputs = step(*qkv, variant)
     return *gradients, *(x for x in outputs if x is not None)
 
@@ -111,6 +158,12 @@ def run(implementation, variant, options, qkv):
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients_equal_the_reference(name):
     compare_with_reference(*CASES[name])
+
+
+@pytest.mark.usefixtures("tiles_of_four_squares")
+@pytest.mark.parametrize("name", DIAGONAL_CASES)
+def test_relations_and_positions_equal_the_reference(name):
+    compare_with_reference(*DIAGONAL_CASES[name])
 
 
 def compare_with_reference(sizes, variant, options):
@@ -135,45 +188,30 @@ def test_scores_may_be_far_from_zero():
 
     def attend(implementation):
         call = functools.partial(attention, implementation=implementation, **options)
-        return jax.jit(call, compiler_options=QUICKLY)(query, key, value, DotProduct())
+        return jax.jit(call)(query, key, value, DotProduct())
 
-    with interpreter.interpreted():
+    with interpreted():
         actual = attend("pallas")
     chex.assert_trees_all_close(actual, attend("reference"), rtol=1e-5, atol=1e-5)
 
 
-def test_a_vmap_equals_a_loop():
+def test_a_vmap_equals_the_reference():
     """One `vmap` is over queries, lengths and offsets, and another is over variants."""
-    sizes = SIZES._replace(queries=100, keys=130)
-    query, key, value = inputs(sizes._replace(batch=2), "float32")
+    query, key, value = inputs(SIZES._replace(batch=2, queries=100, keys=130), "float32")
     lengths, weights = jnp.asarray([[130], [90]]), jnp.stack([WEIGHT, 2 * WEIGHT])
 
-    def attend(query, lengths, weight):
-        return attention(
-            query[None],
-            key[:1],
-            value[:1],
-            DistanceAware(weight, SHAPE),
-            key_lengths=lengths,
-            query_offset=lengths - 100,
-            implementation="pallas",
-        ).values
+    def attend(implementation):
+        def attend_once(query, lengths, weight):
+            variant, arrays = DistanceAware(weight, SHAPE), (query[None], key[:1], value[:1])
+            options = {"key_lengths": lengths, "query_offset": lengths - 100}
+            return attention(*arrays, variant, implementation=implementation, **options).values
 
-    over_variants = jax.vmap(attend, (None, None, 0))
-    with interpreter.interpreted():
-        actual = jax.jit(jax.vmap(over_variants), compiler_options=QUICKLY)
-        actual = actual(query, lengths, jnp.stack([weights, weights]))
-    for i, j in ((0, 0), (1, 1)):
-        expected = attention(
-            query[i : i + 1],
-            key[:1],
-            value[:1],
-            DistanceAware(weights[j], SHAPE),
-            key_lengths=lengths[i],
-            query_offset=lengths[i] - 100,
-            implementation="reference",
-        ).values
-        chex.assert_trees_all_close(actual[i, j], expected, rtol=0, atol=1e-5)
+        over_variants = jax.vmap(attend_once, (None, None, 0))
+        return jax.jit(jax.vmap(over_variants, (0, 0, None)))(query, lengths, weights)
+
+    with interpreted():
+        actual = attend("pallas")
+    chex.assert_trees_all_close(actual, attend("reference"), rtol=0, atol=1e-5)
 
 
 def test_diagonals_are_expanded():
@@ -187,3 +225,45 @@ def test_diagonals_are_expanded():
     tile = pl.pallas_call(kernel, out_shape=out_shape, interpret=True)(numbers)
     row, column = jnp.indices(shape)
     chex.assert_trees_all_equal(tile, (column - row + keys).astype(jnp.float32))
+
+
+@pytest.mark.usefixtures("tiles_of_four_squares")
+def test_examples_share_the_position_vectors_in_each_call_of_a_vmap():
+    """Two blocks of queries and two examples are summed in float32, and rounded once."""
+    sizes = LONG._replace(batch=2, queries=300, keys=100)
+    variant, _ = transformer_xl(sizes, "float32")
+    query, key, value = inputs(sizes, "bfloat16")
+
+    def gradient(implementation, query):
+        def loss(variant):
+            values = attention(query, key, value, variant, implementation=implementation).values
+            return jnp.sin(values.astype(jnp.float32)).sum()
+
+        return jax.grad(loss)(variant)
+
+    queries = jnp.stack([query, -query])
+    with interpreted():
+        step = jax.vmap(functools.partial(gradient, "pallas"))
+        actual = jax.jit(step)(queries)
+    expected = jax.vmap(functools.partial(gradient, "reference"))(queries)
+    tolerance = TOLERANCE["bfloat16"] * float(jnp.abs(expected.projection).max())
+    chex.assert_trees_all_close(actual.projection, expected.projection, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("k", "offset"), [(128, -1), (13, 205)])
+def test_bands_contain_the_relation_of_each_entry(k, offset):
+    relations = jnp.arange(2 * k + 1)
+    array = jnp.broadcast_to(relations[:, None], (2 * k + 1, 128)).astype(jnp.float32)
+    array = jnp.pad(array, ((0, bands.count_rows(k) - 2 * k - 1), (0, 0)))
+    shifts = bands.compute_shifts(jnp.int32(offset), k)
+    squares = jax.jit(bands.expand_band, static_argnums=2)(array, shifts, k)
+    first = next(key for key in range(-1024, 1024, 128) if bands.find_square(0, key, offset) == 1)
+    key, query = first + jnp.arange(512)[:, None], jnp.arange(128)[None]
+    expected = jnp.clip(key - query - offset, -k, k) + k
+    chex.assert_trees_all_equal(squares, expected.astype(jnp.float32))
+
+    ends = (jnp.zeros((1, 128)),) * 2
+    collapse = jax.jit(bands.collapse_band, static_argnums=2)
+    counts = collapse(jnp.ones((512, 128)), shifts, k, ends)[: 2 * k + 1]
+    expected_counts = (expected[None] == relations[:, None, None]).sum(axis=1)
+    chex.assert_trees_all_equal(counts, expected_counts.astype(jnp.float32))

@@ -26,13 +26,6 @@ def write_ag_news(folder):
                 writer.writerow([i % 4 + 1, title, make_text(generator, words)])
 
 
-def write_sst(folder):
-    generator = random.Random(1)
-    for split, rows in (("train", 32), ("dev", 8), ("test", 8)):
-        lines = ["sentence\tlabel", *(f"{make_text(generator)}\t{i % 2}" for i in range(rows))]
-        (folder / f"{split}.tsv").write_text("".join(f"{line}\n" for line in lines))
-
-
 def write_snli(folder):
     generator = random.Random(2)
     labels = ("entailment", "neutral", "contradiction", "-")
@@ -58,7 +51,6 @@ def write_mind(folder):
 
 WRITERS = {
     "ag": write_ag_news,
-    "sst": write_sst,
     "snli": write_snli,
     "amazon": write_amazon,
     "amazon_rating": write_amazon,

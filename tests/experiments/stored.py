@@ -84,6 +84,11 @@ def make_results(*contents):
     return split_results({one["experiment"]: one for one in contents})
 
 
+def find_links(text):
+    """Return the names of the linked files."""
+    return {part.split(")")[0].split("/")[-1] for part in text.split("](")[1:]}
+
+
 def find_row(text, name, heading=""):
     """Return the cells of the first row with this name after a heading."""
     lines = text[text.index(heading) :].splitlines()

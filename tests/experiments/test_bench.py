@@ -36,8 +36,7 @@ def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys)
     names = {"values", "d_query", "d_key", "d_value", "d_w", "d_v"}
     assert set(distance_aware["errors"]) == names
     assert all(error < 1e-5 for error in distance_aware["errors"].values())
-    assert distance_aware["forward_ms"] > 0
-    assert distance_aware["both_ms"] > 0
+    assert min(distance_aware["forward_ms"], distance_aware["both_ms"]) > 0
     assert distance_aware["both_ratio"] is None  # The reference case needs a GPU.
     assert "B2 N4 L24 H8, instead of bert; calls in one program: 2" in printed
     picture = tmp_path / "bench.png"
@@ -63,9 +62,8 @@ def test_only_shapes_of_their_full_size_are_called_by_their_name():
 def test_a_wrong_implementation_is_named_and_not_timed(monkeypatch, capsys):
     def wrong_attention(*arrays, implementation, **options):
         output = attention(*arrays, implementation=implementation, **options)
-        return (
-            output if implementation == "reference" else output._replace(values=1.5 * output.values)
-        )
+        factor = 1 if implementation == "reference" else 1.5
+        return output._replace(values=factor * output.values)
 
     monkeypatch.setattr(programs, "attention", wrong_attention)
     with pytest.raises(SystemExit) as exit:
@@ -75,10 +73,17 @@ def test_a_wrong_implementation_is_named_and_not_timed(monkeypatch, capsys):
 
 
 def test_errors_that_are_not_numbers_are_too_large():
-    assert set(timing.select_large_errors({"values": np.nan, "d_key": 0.11, "d_query": 0.09})) == {
-        "values",
-        "d_key",
-    }
+    errors = {"values": np.nan, "d_key": 0.11, "d_query": 0.09}
+    assert set(timing.select_large_errors(errors)) == {"values", "d_key"}
+
+
+def raise_instead(error):
+    """Return a function that raises an error, whatever its arguments are."""
+
+    def function(*_, **__):
+        raise error
+
+    return function
 
 
 @pytest.mark.parametrize(
@@ -89,19 +94,14 @@ def test_errors_that_are_not_numbers_are_too_large():
     ],
 )
 def test_refusals_and_missing_memory_are_messages_in_the_table(monkeypatch, capsys, error, message):
-    def refusing(*arrays, **options):
-        raise error
-
-    monkeypatch.setattr(programs, "attention", refusing)
+    monkeypatch.setattr(programs, "attention", raise_instead(error))
     main([*ARGUMENTS, "vanilla_xla"])
     assert capsys.readouterr().out.splitlines()[-1] == f"vanilla_xla{'':24}{message}"
 
 
 def test_a_failed_case_is_a_message_and_fails_the_command_at_the_end(monkeypatch, capsys):
-    def breaking(case, operands, calls):
-        raise RuntimeError("no such layout\nfound")
-
-    monkeypatch.setattr(programs, "compile_case", breaking)
+    failure = RuntimeError("no such layout\nfound")
+    monkeypatch.setattr(programs, "compile_case", raise_instead(failure))
     with pytest.raises(SystemExit, match="wrong or failed, and not timed: vanilla_xla at bert"):
         main([*ARGUMENTS, "vanilla_xla", "vanilla"])
     assert capsys.readouterr().out.splitlines()[-2] == f"vanilla_xla{'':24}failed: no such layout"
@@ -129,8 +129,7 @@ def test_rates_and_ratios_by_hand():
 def test_missing_pytorch_is_reported_once(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
     main([*ARGUMENTS, "vanilla", "--peers", "true"])
-    printed = capsys.readouterr().out
-    assert printed.count("PyTorch is not timed: it is not installed.") == 1
+    assert capsys.readouterr().out.count("PyTorch is not timed: it is not installed.") == 1
 
 
 def test_draw_needs_an_existing_file(tmp_path):
@@ -148,18 +147,15 @@ def outcomes(case):
     return {name: array.size for name, array in timing.name_arrays(output, gradients).items()}
 
 
+BIASES = {"d_variant.content_bias": 16, "d_variant.position_bias": 16}
 # Parameters whose gradients are timed, besides those of query, key and value.
 PARAMETERS = {
     "distance_aware_mapping": {"d_w": 4, "d_v": 4},
     "distance_aware_grouped": {"d_w": 4, "d_v": 4},
     "relative_position": {"d_variant.keys": 4 * 33 * 4, "d_variant.values": 4 * 33 * 4},
     "relative_position_keys": {"d_variant.keys": 4 * 33 * 4},
-    "transformer_xl": {
-        "d_variant.projection": 4 * 16 * 4,
-        "d_variant.content_bias": 16,
-        "d_variant.position_bias": 16,
-    },
-    "adapted": {"d_variant.content_bias": 16, "d_variant.position_bias": 16},
+    "transformer_xl": {"d_variant.projection": 4 * 16 * 4, **BIASES},
+    "adapted": BIASES,
     "alibi": {"d_variant.parameters": 4},
     "kerple_log": {"d_variant.parameters[0]": 4, "d_variant.parameters[1]": 4},
     "t5_bias": {"d_variant.parameters": 4 * 32},
@@ -181,17 +177,14 @@ def test_arguments_of_a_case():
     assert draw("distance_aware_key_mask")["mask"].shape == (1, 1, 1, 8)
     assert draw("distance_aware_pair_mask")["mask"].shape == (1, 1, 8, 8)
     segments = draw("distance_aware_segments")
-    np.testing.assert_array_equal(segments["query_segments"], [range(8)])
-    np.testing.assert_array_equal(segments["key_segments"], [range(8)])
+    for side in ("query", "key"):
+        np.testing.assert_array_equal(segments[f"{side}_segments"], [range(8)])
     assert set(draw("distance_aware_dropout")) == {"dropout_key"}
 
 
-CHECKED = [f"distance_aware_{name}" for name in ("dropout", "grouped", "received", "pair_mask")]
-
-
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", ["dropout", "grouped", "received", "pair_mask"])
 def test_checked_heads_have_the_gradients_of_the_whole_call(name):
-    case = cases.CASES[name]._replace(implementation="xla")
+    case = cases.CASES[f"distance_aware_{name}"]._replace(implementation="xla")
     operands = cases.draw_operands(SMALL._replace(batch=3, heads=8), case, "float32")
     errors = timing.measure_errors(programs.compile_case(case, operands, 1), operands)
     assert all(error < 1e-5 for error in errors.values())
@@ -203,9 +196,8 @@ def test_the_error_of_a_parameter_is_relative_to_the_gradients_of_the_examples()
 
 
 def test_the_program_shows_its_implementation():
-    assert programs.name_implementation("custom_call @mosaic_gpu_v2(%0)") == "pallas"
-    assert programs.name_implementation('custom_call @"__cudnn$fmhaSoftmax"(%0)') == "cudnn"
-    assert programs.name_implementation("stablehlo.dot_general %0") == "xla"
+    calls = ("custom_call @mosaic_gpu_v2(%0)", 'custom_call @"__cudnn$fmhaSoftmax"(%0)', "dot %0")
+    assert [*map(programs.name_implementation, calls)] == ["pallas", "cudnn", "xla"]
 
 
 def write_rows(folder, *rows, **changes):
@@ -263,16 +255,13 @@ def test_the_markdown_table_has_ratios_or_messages():
 
 
 def test_an_error_of_pytorch_is_a_message_of_its_row(monkeypatch):
-    def breaking(*arguments):
-        raise MemoryError("no room\nfor this")
-
-    monkeypatch.setattr(pytorch, "_measure_peer", breaking)
+    failure = MemoryError("no room\nfor this")
+    monkeypatch.setattr(pytorch, "_measure_peer", raise_instead(failure))
     peers = pytorch.select_peers(["vanilla", "t5_bias", "alibi"])
     assert peers == ["torch_flex_alibi", "torch_flex_t5_bias"]
     settings = Settings("float32", repeats=1, processes=1, deadline=np.inf)
     rows = list(pytorch.measure_pytorch(peers, "bert", SMALL, settings))
-    assert [row.case for row in rows] == peers
-    assert {row.message for row in rows} == {"refused: no room"}
+    assert [(row.case, row.message) for row in rows] == [(x, "refused: no room") for x in peers]
 
 
 def test_cases_are_measured_in_their_own_processes(capsys):
@@ -295,5 +284,5 @@ def test_a_process_that_crashes_is_an_error_of_its_case(start):
 
 def test_no_case_is_compiled_after_its_deadline():
     counts = []
-    assert not list(measure_in_processes(["name"], sys.exit, 2, -np.inf, counts.append))
+    assert not [*measure_in_processes(["name"], sys.exit, 2, -np.inf, counts.append)]
     assert counts == [0]

@@ -32,10 +32,10 @@ def _no_compilation_cache(tmp_path, monkeypatch):
         (("trian",), "unknown command 'trian': did you mean 'train'?"),
         (("train", "nearset"), "unknown recipe 'nearset': did you mean 'nearest'?"),
         (("train", "text_files"), "error: the data set text_files needs --data.manual-dir, a f"),
-        (("evaluate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
-        (("explore", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
-        (("predict", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
-        (("translate", "nowhere"), "error: nowhere is not a run: it holds no config.json."),
+        *(
+            ((command, "nowhere"), "error: nowhere is not a run: it holds no config.json.")
+            for command in ("evaluate", "explore", "predict", "translate")
+        ),
         (("report", "nowhere"), "error: paths must be runs (a run holds a config.json) or folders"),
         (("collect", "nowhere"), "error: nothing was collected from nowhere."),
         (("list", "all"), "usage: python -m experiments list; got 'all' as well."),

@@ -11,6 +11,7 @@ from distattn_jax.plot.style import head_colours
 from experiments.papers.attention_guiding.figures import head_components
 from experiments.papers.da_transformer.figures import distance_profile
 from experiments.papers.figures import grouped_bars, spread_labels, sweep_figure
+from tests.plot.pages import lies_inside
 
 VALUES = {
     "accuracy": {"vanilla": np.array([90.0, 92.0, 94.0]), "distance_aware": np.array([95.0])},
@@ -24,13 +25,14 @@ def texts(axes):
     return [text.get_text() for text in axes.texts]
 
 
-def inside(figure):
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    return min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+def legend_of(figure):
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.texts]
 
 
-def test_bar_line_and_dots_are_mean_deviation_and_seeds():
-    accuracy, error, _ = grouped_bars(VALUES).axes
+def test_bar_line_and_dots_are_mean_deviation_and_seeds_and_missing_methods_are_marked():
+    figure = grouped_bars(VALUES, labels={"vanilla": "Transformer"})
+    accuracy, error, auc = figure.axes
     assert [bar.get_width() for bar in accuracy.patches] == [92, 95]
     (whisker,) = (collection.get_segments() for collection in accuracy.collections)
     np.testing.assert_allclose(whisker[0][:, 0], [90, 94])  # One seed has no deviation.
@@ -39,17 +41,13 @@ def test_bar_line_and_dots_are_mean_deviation_and_seeds():
     colours = [to_hex(bar.get_facecolor()) for bar in accuracy.patches]
     assert colours == [plot.METHOD_COLOURS[name] for name in ("vanilla", "distance_aware")]
 
-
-def test_each_method_has_a_row_and_missing_ones_are_marked_not_run():
-    figure = grouped_bars(VALUES, labels={"vanilla": "Transformer"})
-    accuracy, error, auc = figure.axes
     assert [axes.get_title() for axes in figure.axes] == list(VALUES)
     names = [label.get_text() for label in accuracy.get_yticklabels()]
     assert names == ["Transformer", "distance aware"]
     assert [texts(axes) for axes in figure.axes] == [[], ["not run"], ["not run"]]
     assert error.texts[0].get_position()[1] == 0  # The row of the first method.
     assert not auc.patches
-    assert inside(figure)
+    assert lies_inside(figure)
 
 
 def test_published_numbers_are_marks_with_their_deviation():
@@ -61,9 +59,8 @@ def test_published_numbers_are_marks_with_their_deviation():
     np.testing.assert_allclose(marks[91][0].get_segments()[0][:, 0], [90.5, 91.5])
     assert not marks[93.5]
     assert texts(accuracy) == ["not run"]  # This method has only a published number.
-    legend = [text.get_text() for text in figure.legends[0].texts]
-    assert legend == ["mean ± standard deviation", "one seed", "published"]
-    assert inside(figure)
+    assert legend_of(figure) == ["mean ± standard deviation", "one seed", "published"]
+    assert lies_inside(figure)
 
 
 def test_limits_include_everything_and_a_note_names_axes_that_do_not_begin_at_zero():
@@ -90,39 +87,20 @@ def test_differences_are_drawn_from_zero(gain):
     assert figure.get_supxlabel() == ""
 
 
-def test_equal_values_can_be_drawn():
-    (axes,) = grouped_bars({"accuracy": {"vanilla": np.array([90.0, 90.0])}}).axes
-    start, end = axes.get_xlim()
-    assert start < 90 < end
-
-
-def test_errors_of_bars_name_the_argument():
-    with pytest.raises(ValueError, match=r"values\['a'\]\['vanilla'\] must have shape \(seeds,\)"):
-        grouped_bars({"a": {"vanilla": np.ones((2, 2))}})
-    with pytest.raises(ValueError, match=r"values\['a'\]\['vanilla'\] must be finite; got \[nan\]"):
-        grouped_bars({"a": {"vanilla": np.array([np.nan])}})
-    with pytest.raises(
-        ValueError, match=r"published must name panels of \['AUC'\]; got \['accuracy'\]"
-    ):
-        grouped_bars({"AUC": {}}, published=PUBLISHED)
-    with pytest.raises(ValueError, match=r"lower_is_better must name panels of .*got \['MAE'\]"):
-        grouped_bars(VALUES, lower_is_better=["MAE"])
-    with pytest.raises(ValueError, match=r"at least one method; got none in \['AUC'\]"):
-        grouped_bars({"AUC": {}})
-    with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
-        grouped_bars(VALUES, columns=0)
-
-
 PANELS = {
     "one": {"ag": {1: np.array([1.0, 3.0]), 3: np.array([5.0])}},
     "two": {"ag": {1: np.array([0.0, 1.0])}, "mdg": {2: np.array([7.0, 9.0])}},
     "three": {},
 }
-LABELS = {"xlabel": "layer", "ylabel": "accuracy"}
 
 
-def test_lines_connect_means_and_break_where_nothing_was_run():
-    one, two, _ = sweep_figure(PANELS, option_values=[1, 2, 3], **LABELS).axes
+def sweep(option_values=(1, 2, 3), panels=PANELS, **options):
+    labels = {"xlabel": "layer", "ylabel": "accuracy", **options}
+    return sweep_figure(panels, option_values=list(option_values), **labels)
+
+
+def test_lines_connect_means_and_missing_results_are_marked_not_run():
+    one, two, three = sweep().axes
     np.testing.assert_array_equal(one.lines[0].get_ydata(), [2, np.nan, 5])
     np.testing.assert_array_equal(one.lines[0].get_xdata(), [0, 1, 2])
     means = [line.get_ydata() for line in two.lines if len(line.get_ydata()) == 3]
@@ -130,71 +108,46 @@ def test_lines_connect_means_and_break_where_nothing_was_run():
     (whisker,) = one.collections[0].get_segments()
     np.testing.assert_allclose(whisker[:, 1], [2 - np.sqrt(2), 2 + np.sqrt(2)])
     np.testing.assert_array_equal(one.lines[1].get_ydata(), [1, 3])  # Each seed is a dot.
-
-
-def test_missing_results_are_marked_not_run():
-    one, two, three = sweep_figure(PANELS, option_values=[1, 2, 3], **LABELS).axes
-    assert [len(texts(axes)) for axes in (one, two, three)] == [1, 1, 1]
-    assert {text for axes in (one, two, three) for text in texts(axes)} == {"not run"}
+    assert [texts(axes) for axes in (one, two, three)] == [["not run"]] * 3
     assert one.texts[0].get_position()[0] == 1  # The second option value.
     assert two.texts[0].get_position()[0] == 2
-
-
-def test_panels_share_limits_unless_each_has_its_own_label():
-    one, two, _ = sweep_figure(PANELS, option_values=[1, 2, 3], **LABELS).axes
     assert one.get_ylim() == two.get_ylim()
+
+
+def test_panels_do_not_share_limits_if_each_has_its_own_label():
     labels = {panel: f"of {panel}" for panel in PANELS}
-    panels = sweep_figure(PANELS, option_values=[1, 2, 3], xlabel="layer", ylabel=labels).axes
+    panels = sweep(ylabel=labels).axes
     assert panels[0].get_ylim() != panels[1].get_ylim()
     assert [axes.get_ylabel() for axes in panels] == list(labels.values())
 
 
 def test_panels_with_many_option_values_are_not_side_by_side():
     panels = {name: {name: {24: np.ones(1)}} for name in ("ag", "mdg")}
-    figure = sweep_figure(panels, option_values=list(range(25)), **LABELS)
+    figure = sweep(range(25), panels)
     assert figure.get_figwidth() <= 14
     first, second = (axes.get_position() for axes in figure.axes)
     assert first.y0 > second.y1
 
 
 def test_standard_deviations_are_explained_only_if_there_are_some():
-    figure = sweep_figure({"": {"ag": {1: np.ones(1)}}}, option_values=[1], **LABELS)
-    assert [text.get_text() for text in figure.legends[0].texts] == ["ag", "one seed"]
+    figure = sweep([1], {"": {"ag": {1: np.ones(1)}}})
+    assert legend_of(figure) == ["ag", "one seed"]
 
 
 def test_the_baseline_is_a_dashed_line_in_every_panel_with_results():
     baselines = {title: {"none": np.array([4.0, 6.0])} for title in PANELS}
-    figure = sweep_figure(
-        PANELS, option_values=[1, 2, 3], baselines=baselines, labels={"ag": "AG"}, **LABELS
-    )
+    figure = sweep(baselines=baselines, labels={"ag": "AG"})
     dashed = [[line for line in axes.lines if line.get_linestyle() == "--"] for axes in figure.axes]
     assert [[line.get_ydata()[0] for line in lines] for lines in dashed] == [[5], [5], []]
-    (legend,) = figure.legends
-    names = [text.get_text() for text in legend.texts]
-    assert names == ["none", "AG", "mdg", "mean ± standard deviation", "one seed"]
-    assert inside(figure)
+    assert legend_of(figure) == ["none", "AG", "mdg", "mean ± standard deviation", "one seed"]
+    assert lies_inside(figure)
 
 
 def test_panels_of_differences_have_a_line_at_zero():
-    figure = sweep_figure(PANELS, option_values=[1, 2, 3], differences=["one"], **LABELS)
+    figure = sweep(differences=["one"])
     zeros = [any(list(line.get_ydata()) == [0, 0] for line in axes.lines) for axes in figure.axes]
     assert zeros == [True, False, False]
     assert figure.axes[0].get_ylim()[0] < 0
-
-
-def test_errors_of_sweeps_name_the_argument():
-    with pytest.raises(
-        ValueError, match=r"\['one'\]\['ag'\] must be of the option values \[1\]; got \[3\]"
-    ):
-        sweep_figure(PANELS, option_values=[1], **LABELS)
-    with pytest.raises(
-        ValueError,
-        match=r"panels and option_values must not be empty; got \['three'\] and 1 option",
-    ):
-        sweep_figure({"three": {}}, option_values=[1], **LABELS)
-    wrong = {"one": {"ag": {1: np.zeros((2, 2))}}}
-    with pytest.raises(ValueError, match=r"\['one'\]\['ag'\]\[1\] must have shape \(seeds,\)"):
-        sweep_figure(wrong, option_values=[1], **LABELS)
 
 
 HEADS = np.array([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.4, 0.4, 0.2]])  # (N, K)
@@ -233,21 +186,6 @@ def test_the_legend_counts_local_and_global_heads():
     assert list(entries.values())[1:3] == [darkest_local, global_head]
 
 
-def test_errors_of_profiles_name_the_argument():
-    with pytest.raises(ValueError, match=r"profiles\['vanilla'\] must have shape \(N, 2\)"):
-        distance_profile({"vanilla": HEADS}, uniform=UNIFORM[:2])
-    with pytest.raises(
-        ValueError, match=r"weights\['vanilla'\] must have shape \(3,\).*got \(2,\)"
-    ):
-        drawn(weights={"vanilla": WEIGHT[:2]})
-    with pytest.raises(ValueError, match=r"weights must be of methods in .*got \['adapted'\]"):
-        drawn(weights={"adapted": WEIGHT})
-    with pytest.raises(ValueError, match=r"profiles\['vanilla'\] must be shares.*got -0.6 to"):
-        distance_profile({"vanilla": -HEADS}, uniform=UNIFORM)
-    with pytest.raises(ValueError, match="profiles must hold at least one method; got none"):
-        distance_profile({}, uniform=UNIFORM)
-
-
 POINTS = {"no guide": np.arange(12.0).reshape(2, 3, 2), "AG": -2 * np.arange(12.0).reshape(2, 3, 2)}
 
 
@@ -260,8 +198,7 @@ def test_each_head_is_a_point_in_the_colour_of_its_layer():
     colours = [[line.get_color() for line in axes.lines[2:]] for axes in (first, second)]
     np.testing.assert_array_equal(colours[0], colours[1])
     assert tuple(colours[0][0]) != tuple(colours[0][1])
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.texts] == ["1", "2"]
+    assert legend_of(figure) == ["1", "2"]
     assert first.get_xlabel() == "component 1 (50 %)"
     assert first.get_ylabel() == "component 2 (25 %)"
 
@@ -277,23 +214,55 @@ def test_all_panels_share_square_axes():
 
 
 def test_the_legend_of_many_layers_lies_inside_the_figure():
-    figure = head_components({"": np.random.default_rng(0).normal(size=(24, 1, 2))})
-    assert inside(figure)
+    assert lies_inside(head_components({"": np.random.default_rng(0).normal(size=(24, 1, 2))}))
 
 
-def test_equal_heads_can_be_drawn():
-    (axes,) = head_components({"": np.ones((1, 2, 2))}).axes
-    assert axes.get_xlim()[0] < 1 < axes.get_xlim()[1]
+def test_equal_values_and_heads_can_be_drawn():
+    bars = grouped_bars({"accuracy": {"vanilla": np.array([90.0, 90.0])}})
+    points = head_components({"": np.ones((1, 2, 2))})
+    for figure, value in ((bars, 90), (points, 1)):
+        start, end = figure.axes[0].get_xlim()
+        assert start < value < end
 
 
-def test_errors_of_heads_name_the_argument():
-    with pytest.raises(
-        ValueError, match=r"points\['AG'\] must have shape \(2, N, 2\).*\(1, 3, 2\)"
-    ):
+def refuses(message):
+    return pytest.raises(ValueError, match=message)
+
+
+def test_errors_name_the_argument():
+    with refuses(r"values\['a'\]\['vanilla'\] must have shape \(seeds,\)"):
+        grouped_bars({"a": {"vanilla": np.ones((2, 2))}})
+    with refuses(r"values\['a'\]\['vanilla'\] must be finite; got \[nan\]"):
+        grouped_bars({"a": {"vanilla": np.array([np.nan])}})
+    with refuses(r"published must name panels of \['AUC'\]; got \['accuracy'\]"):
+        grouped_bars({"AUC": {}}, published=PUBLISHED)
+    with refuses(r"lower_is_better must name panels of .*got \['MAE'\]"):
+        grouped_bars(VALUES, lower_is_better=["MAE"])
+    with refuses(r"at least one method; got none in \['AUC'\]"):
+        grouped_bars({"AUC": {}})
+    with refuses("columns must be at least 1; got 0"):
+        grouped_bars(VALUES, columns=0)
+    with refuses(r"\['one'\]\['ag'\] must be of the option values \[1\]; got \[3\]"):
+        sweep([1])
+    with refuses(r"panels and option_values must not be empty; got \['three'\] and 1 option"):
+        sweep([1], {"three": {}})
+    with refuses(r"\['one'\]\['ag'\]\[1\] must have shape \(seeds,\)"):
+        sweep([1], {"one": {"ag": {1: np.zeros((2, 2))}}})
+    with refuses(r"profiles\['vanilla'\] must have shape \(N, 2\)"):
+        distance_profile({"vanilla": HEADS}, uniform=UNIFORM[:2])
+    with refuses(r"weights\['vanilla'\] must have shape \(3,\).*got \(2,\)"):
+        drawn(weights={"vanilla": WEIGHT[:2]})
+    with refuses(r"weights must be of methods in .*got \['adapted'\]"):
+        drawn(weights={"adapted": WEIGHT})
+    with refuses(r"profiles\['vanilla'\] must be shares.*got -0.6 to"):
+        distance_profile({"vanilla": -HEADS}, uniform=UNIFORM)
+    with refuses("profiles must hold at least one method; got none"):
+        distance_profile({}, uniform=UNIFORM)
+    with refuses(r"points\['AG'\] must have shape \(2, N, 2\).*\(1, 3, 2\)"):
         head_components({**POINTS, "AG": POINTS["AG"][:1]})
-    with pytest.raises(ValueError, match="at least one model; got none"):
+    with refuses("at least one model; got none"):
         head_components({})
-    with pytest.raises(ValueError, match="columns must be at least 1; got 0"):
+    with refuses("columns must be at least 1; got 0"):
         head_components(POINTS, columns=0)
 
 

@@ -12,25 +12,20 @@ from tests.experiments import stored
 
 
 def test_each_model_split_and_metric_is_a_row_of_the_table():
-    content = stored.content(
-        "made_up", {"vanilla": [0.5, 0.7]}, ("accuracy", "loss"), baseline={"test": {"loss": 2.0}}
-    )
+    scores, baseline = {"vanilla": [0.5, 0.7]}, {"test": {"loss": 2.0}}
+    content = stored.content("made_up", scores, ("accuracy", "loss"), baseline=baseline)
     table = stored.make_results(content).table
-    assert list(table.columns[:7]) == [
-        *("experiment", "method", "setting", "seed", "split", "metric", "value")
-    ]
+    assert " ".join(table.columns[:7]) == "experiment method setting seed split metric value"
     assert len(table) == 2 * 2 * 2 + 1  # seeds, splits, metrics, and a prediction without a model
     row = table[(table.seed == 1) & (table.split == "test") & (table.metric == "loss")]
-    assert row.iloc[0].tolist()[:7] == [
-        *("made_up", "vanilla", "learning_rate=0.001", 1, "test", "loss", 0.7)
-    ]
+    expected = ["made_up", "vanilla", "learning_rate=0.001", 1, "test", "loss", 0.7]
+    assert row.iloc[0].tolist()[:7] == expected
     assert table[table.method == NO_MODEL].value.tolist() == [2.0]
 
 
 def test_scores_are_those_of_the_setting_with_the_best_mean_validation():
-    content = stored.content(
-        "made_up", {"adapted": [0, 0]}, settings=[{"rate": r} for r in (1, 2, 3)]
-    )
+    settings = [{"rate": rate} for rate in (1, 2, 3)]
+    content = stored.content("made_up", {"adapted": [0, 0]}, settings=settings)
     models = content["runs"]["adapted"]["result"]["members"]
     figures = [(0.9, 0.1), (0.1, 0.1), (0.6, 0.3), (0.6, 0.4), (0.2, 0.9), (0.2, 0.9)]
     for model, (validation, test) in zip(models, figures, strict=True):
@@ -103,13 +98,10 @@ def test_kinds_of_positions_that_were_trained_side_by_side_are_methods():
 def _switched(name, kinds):
     """Return a run that trains several kinds of positions: (keys, values, sinusoids) -> BLEU."""
     names = ("key_distance", "value_distance", "sinusoids")
-    models = [
-        model
-        for kind, bleu in kinds.items()
-        for model in stored.members(
-            [bleu], ("bleu", "loss"), setting=dict(zip(names, kind, strict=True))
-        )
-    ]
+    models = []
+    for kind, bleu in kinds.items():
+        setting = dict(zip(names, kind, strict=True))
+        models += stored.members([bleu], ("bleu", "loss"), setting=setting)
     runs = {"switched_positions": stored.run("switched_positions", models, criterion="loss")}
     return {"experiment": name, "data": stored.DATA, "runs": runs}
 
@@ -133,15 +125,9 @@ def test_a_damaged_file_is_named(tmp_path, text, error):
         load_results(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (np.asarray([[0.1234567]]), [[0.12346]]),
-        ({"a": (1, 123456.7)}, {"a": [1, 123460.0]}),
-        (True, True),
-    ],
-)
-def test_numbers_are_rounded_to_five_digits(content, expected):
+def test_numbers_are_rounded_to_five_digits():
+    content = {"a": (1, 123456.7), "b": np.asarray([[0.1234567]]), "c": True}
+    expected = {"a": [1, 123460.0], "b": [[0.12346]], "c": True}
     assert stored_results.round_numbers(content) == expected
 
 

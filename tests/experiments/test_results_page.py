@@ -2,8 +2,6 @@
 
 import functools
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from experiments.papers.shaw.report import REPORT as SHAW
 from experiments.papers.when_to_use.report import REPORT as WHEN_TO_USE
 
 PAGE = stored_results.RESULTS_PAGE.read_text()
-ROOT = stored_results.RESULTS_PAGE.parent.parent
 REPORTS = {"da": DA, "guiding": GUIDING, "shaw": SHAW, "when_to_use": WHEN_TO_USE}
 load = functools.cache(load_results)
 
@@ -40,6 +37,7 @@ def detail(paper):
     return REPORTS[paper].detail(load(stored_results.FOLDER))
 
 
+@functools.cache
 def advise():
     """Return the page of advice, and its table."""
     ((page, template),) = WHEN_TO_USE.pages.items()
@@ -89,7 +87,7 @@ def no_figures(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "folder"), [(["guiding"], "results"), (["da", "--output", "new"], "new")]
+    ("arguments", "folder"), [(["shaw"], "results"), (["shaw", "--output", "new"], "new")]
 )
 def test_a_report_reads_the_stored_results_and_writes_to_a_new_folder(
     arguments, folder, no_figures, tmp_path, monkeypatch, capsys
@@ -157,17 +155,3 @@ def test_every_stored_figure_is_linked_and_every_link_is_stored():
 
 def test_the_page_can_be_read_in_a_few_minutes():
     assert len(PAGE.split()) < 2150 * len(REPORTS)
-
-
-def test_neither_help_nor_recipes_import_matplotlib_or_pandas():
-    program = (
-        "import sys\n"
-        "from experiments.__main__ import main\n"
-        "from experiments.recipes import list_recipes, load_recipe\n"
-        "for arguments in (['list'], ['--help']):\n"
-        "    try: main(arguments)\n"
-        "    except SystemExit: pass\n"
-        "for name in list_recipes(): load_recipe(name).get_config()\n"
-        "assert not {'matplotlib', 'pandas', 'scipy'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, cwd=ROOT)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -27,14 +28,14 @@ def load_config(recipe):
 
 def write_search(folder, search, *, best):
     """Write the results of a search. Models score one point for each option equal to `best`."""
+
+    def score(setting):
+        return float(sum(setting[name] == value for name, value in best.items()))
+
     for method in search.methods:
         one = search.for_method(method)
         members = [
-            {
-                "setting": setting,
-                "seed": seed,
-                "validation": {"accuracy": _count_equal(setting, best)},
-            }
+            {"setting": setting, "seed": seed, "validation": {"accuracy": score(setting)}}
             for seed, setting in list_members(one)
         ]
         run = folder / method
@@ -43,10 +44,6 @@ def write_search(folder, search, *, best):
         for name, content in (("config", config_to_json(one)), ("result", result), ("data", ABOUT)):
             (run / f"{name}.json").write_text(json.dumps(content))
     return str(folder)
-
-
-def _count_equal(setting, best):
-    return float(sum(setting[name] == value for name, value in best.items()))
 
 
 @pytest.fixture
@@ -72,9 +69,7 @@ def test_a_run_uses_the_best_setting_except_for_explicit_options(guided):
 
 def test_searched_options_must_not_be_set_explicitly(guided):
     given = replace_options(guided, {"guiding.alpha": (0.5,)})
-    message = (
-        r"--guiding.alpha must not be given beside --search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
-    )
+    message = r"alpha must not be given beside --search.*ag tried 0.1, 0.01, .*; got \[0.5\]"
     with pytest.raises(RunError, match=message):
         apply_search(given.for_method("ag"), ABOUT, {"guiding.alpha"})
     apply_search(given.for_method("none"), ABOUT, {"guiding.alpha"})  # It reads no alpha.
@@ -110,29 +105,22 @@ def test_options_that_a_guide_does_not_read_may_differ_from_its_search(guided):
 )
 def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, message):
     config, data = replace_options(guided, changes), {"digests": ABOUT["digests"] | about}
-    with pytest.raises(
-        RunError, match="--search must be of the same task, data and model"
-    ) as error:
+    expected = rf"--search must be of the same task, data and model.*\n  {re.escape(message)}$"
+    with pytest.raises(RunError, match=expected):
         apply_search(config.for_method("ag"), data)
-    assert str(error.value).splitlines()[1:] == [f"  {message}"]
 
 
 def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
     changes = {"model.pretrained": "there/tiny", "epochs": 1.0, "seeds": 20, "mesh.model": 2}
-    changes |= {
-        "optimizer.accumulate": 4,
-        "model.remat": True,
-        "guiding.layers": (0,),
-        "data.share": 0.2,
-    }
+    changes |= {"optimizer.accumulate": 4, "model.remat": True, "guiding.layers": (0,)}
+    changes["data.share"] = 0.2
     found = apply_search(replace_options(guided, changes).for_method("ag"), {})
     assert found.guiding.alpha == (0.001,)
 
 
 def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
-    search = dataclasses.replace(
-        da_search_config(load_config("amazon")), methods=("distance_aware",)
-    )
+    search = da_search_config(load_config("amazon"))
+    search = dataclasses.replace(search, methods=("distance_aware",))
     folder = write_search(tmp_path, search, best={"dropout_rate": 0.35})
     config = dataclasses.replace(load_config("amazon_rating"), search=folder)
     for method in ("distance_aware", "distance_aware_clip"):

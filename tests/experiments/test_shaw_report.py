@@ -24,7 +24,7 @@ def test_experiments_that_were_not_run_are_marked(contents):
     row = find_row(text, "relative - absolute", "| difference in BLEU")
     assert row[1:] == ["0.99 (p = 0.0014)", "not run", "not run", "not run"]
     assert report.plateau(made, "multi30k") == "not run"
-    links = {part.split(")")[0].split("/")[-1] for part in text.split("](")[1:]}
+    links = stored.find_links(text)
     assert links == {f"{name}.png" for name in REPORT.list_pictures(made)}
     assert "shaw_distances.png" not in links
 

@@ -15,12 +15,10 @@ def test_every_setting_is_tried_with_four_kinds_of_positions():
 
 def test_the_setting_with_the_lowest_mean_loss_is_chosen():
     losses = {(1e-3, 0.1): (3.0, 1.0), (1e-3, 0.3): (1.8, 1.9), (3e-3, 0.1): (1.0, 3.5)}
-    members = [
-        {
-            "setting": {"learning_rate": rate, "dropout_rate": dropout, "sinusoids": kind},
-            "validation": {"loss": loss},
-        }
-        for (rate, dropout), own in losses.items()
-        for kind, loss in enumerate(own)
-    ]
+    members = []
+    for (rate, dropout), own in losses.items():
+        setting = {"learning_rate": rate, "dropout_rate": dropout}
+        for kind, loss in enumerate(own):
+            own_setting = {**setting, "sinusoids": kind}
+            members.append({"setting": own_setting, "validation": {"loss": loss}})
     assert choose_setting({"members": members}) == {"learning_rate": 1e-3, "dropout_rate": 0.3}

@@ -11,13 +11,8 @@ from distattn_jax.attention.fused.tile_runs import TileKind
 from experiments.bench import tpu_cases, tpu_compile, tpu_table
 
 COMPILED = {
-    "status": "compiled",
-    "lower_seconds": 1.0,
-    "compile_seconds": 2.0,
-    "temporary_bytes": 2**20,
-    "bundles": {},
-    "sections": {},
-    "versions": {"jax": "1"},
+    **{"status": "compiled", "lower_seconds": 1.0, "compile_seconds": 2.0},
+    **{"temporary_bytes": 2**20, "bundles": {}, "sections": {}, "versions": {"jax": "1"}},
 }
 SPLASH = {"splash_mha_fwd.1": [100], "splash_mha_dq.2": [200], "splash_mha_dkv.3": [400]}
 LOOPS = {"forward.1": [90, 130], "query_gradient": [220, 300], "key_gradient.2": [440, 500]}
@@ -36,12 +31,10 @@ def read_row(table, name):
     return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
-def test_every_case_has_a_name_of_its_own():
+def test_every_case_has_a_name_of_its_own_and_unknown_names_are_refused():
     cases = {case for make_cases in tpu_cases.GROUPS.values() for case in make_cases()}
     assert len({case.name for case in cases}) == len(cases)
 
-
-def test_an_unknown_case_is_refused():
     with pytest.raises(ValueError, match="--case must be the name of a case"):
         tpu_cases.find_case("typo")
 
@@ -60,9 +53,11 @@ def test_a_kernel_with_more_loops_than_kinds_of_tiles_has_no_bundles_per_tile():
     assert tpu_table.find_bundles(result, "forward", ("far",)) is None
 
 
-def test_memory_is_divided_by_that_of_splash_attention():
+def test_memory_is_divided_by_that_of_splash_attention_of_the_same_version():
     cases = make_results("memory", splash={"temporary_bytes": 2**21})
     assert read_row(tpu_table.format_memory(cases), "dot product") == ["1 (0.50)"] * 4
+    cases = make_results("memory", splash={"versions": {"jax": "2"}, "temporary_bytes": 2**21})
+    assert read_row(tpu_table.format_memory(cases), "dot product") == ["1"] * 4
 
 
 def test_a_refused_case_is_listed():
@@ -80,16 +75,9 @@ def test_the_tile_with_the_fewest_bundles_per_entry_is_marked():
     assert figures[0] == "14.53"
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (TileKind(is_far=True), "far"),
-        (TileKind(is_zero=True, is_masked=True), "masked zero"),
-        (TileKind(), "plain"),
-    ],
-)
-def test_kinds_of_tiles_have_names(kind, name):
-    assert tpu_table.name_tile_kind(kind) == name
+def test_kinds_of_tiles_have_names():
+    kinds = (TileKind(is_far=True), TileKind(is_zero=True, is_masked=True), TileKind())
+    assert [*map(tpu_table.name_tile_kind, kinds)] == ["far", "masked zero", "plain"]
 
 
 def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):
@@ -114,16 +102,8 @@ def test_results_of_other_versions_are_replaced(tmp_path, monkeypatch):
     for version, names in (("1", ["a", "b"]), ("2", ["a"])):
         monkeypatch.setattr(tpu_compile, "find_versions", lambda version=version: {"jax": version})
         tpu_compile.compile_all(names, path, processes=1, seconds=9.0)
-    versions = {
-        name: case["versions"]["jax"] for name, case in tpu_compile.read_cases(path).items()
-    }
-    assert versions == {"a": "2", "b": "1"}
-
-
-def test_cases_of_different_versions_have_no_ratio():
-    other = {"versions": {"jax": "2"}, "temporary_bytes": 2**21}
-    cases = make_results("memory", splash=other)
-    assert read_row(tpu_table.format_memory(cases), "dot product") == ["1"] * 4
+    cases = tpu_compile.read_cases(path)
+    assert (cases["a"]["versions"], cases["b"]["versions"]) == ({"jax": "2"}, {"jax": "1"})
 
 
 def test_no_case_starts_after_the_time_limit():
@@ -133,11 +113,8 @@ def test_no_case_starts_after_the_time_limit():
 
 def test_the_pages_hold_the_stored_results():
     cases = tpu_compile.read_cases(tpu_compile.RESULTS)
-    page, training_page = (
-        path.read_text() for path in (tpu_compile.PAGE, tpu_compile.TRAINING_PAGE)
-    )
-    assert tpu_table.format_page(cases) in page
-    assert tpu_table.format_training(cases) in training_page
+    assert tpu_table.format_page(cases) in tpu_compile.PAGE.read_text()
+    assert tpu_table.format_training(cases) in tpu_compile.TRAINING_PAGE.read_text()
 
 
 @pytest.mark.skipif(

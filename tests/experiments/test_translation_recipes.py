@@ -8,11 +8,7 @@ from tokenizers import Tokenizer, models
 from distattn_jax import sharding
 from distattn_jax.data import Ragged, Table
 from distattn_jax.tasks import PreparedData, make_trainer, prepare
-from distattn_jax.train.options import (
-    describe_differences,
-    options_to_dict,
-    replace_options,
-)
+from distattn_jax.train.options import describe_differences, options_to_dict, replace_options
 from experiments.recipes import load_recipe
 from tests.datasets.test_wmt14 import write_corpora
 
@@ -77,7 +73,7 @@ def test_a_tiny_model_of_the_big_recipe_takes_a_step_on_wmt(tmp_path):
         "data.batch_tokens": 64,
         "data.buckets": 1,
         **{"model.layers": 1, "model.heads": 2, "model.head_features": 4},
-        **{"model.features": 8, "model.hidden_features": 8},
+        **{"model.features": 8, "model.hidden_features": 8, "model.dropout_rate": (0.0,)},
     }
     config = replace_options(get_config("wmt14_de_big"), changes)
     prepared = prepare(config)

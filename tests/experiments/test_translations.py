@@ -1,14 +1,13 @@
 """Translations that are stored in a run, and their scores."""
 
-import builtins
 import json
+import sys
 
 import pytest
 from etils import epath
 
 from distattn_jax.data import DataError
 from distattn_jax.train import Run, RunError
-from experiments.papers import translations
 from experiments.papers.translations import (
     MissingPackageError,
     add_scores,
@@ -16,6 +15,7 @@ from experiments.papers.translations import (
     score_translations,
     store_translations,
 )
+from tests.experiments import stored
 
 REFERENCES = ["Ein Mann läuft nach Hause.", "Zwei Hunde spielen im Schnee."]
 ABOUT = {
@@ -28,21 +28,10 @@ ABOUT = {
 def run(tmp_path):
     """A finished run with two seeds, whose translations are stored."""
     run = Run(epath.Path(tmp_path))
-    members = [
-        {
-            "seed": member["seed"],
-            "setting": {},
-            "best_step": member["step"],
-            "validation": {"loss": 1.0},
-            "test": {"loss": 2.0},
-        }
-        for member in ABOUT["members"]
-    ]
-    result = {
-        **{"method": "vanilla", "criterion": "loss", "steps": 40, "parameters": 7},
-        "members": members,
-    }
-    (tmp_path / "result.json").write_text(json.dumps(result))
+    losses = {"setting": {}, "validation": {"loss": 1.0}, "test": {"loss": 2.0}}
+    members = [{"seed": x["seed"], "best_step": x["step"], **losses} for x in ABOUT["members"]]
+    content = stored.run("vanilla", members, criterion="loss", steps=40)
+    (tmp_path / "result.json").write_text(json.dumps(content["result"]))
     found = {0: REFERENCES, 1: ["ein mann läuft nach hause.", "Zwei Katzen schlafen."]}
     store_translations(run, "test", found, REFERENCES, ABOUT)
     return run
@@ -116,13 +105,6 @@ def test_missing_and_damaged_files_are_named(run):
 
 
 def test_without_sacrebleu_the_error_says_what_to_install(run, monkeypatch):
-    original = builtins.__import__
-
-    def refuse(name, *arguments, **options):
-        if name.startswith("sacrebleu"):
-            raise ImportError(name)
-        return original(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", refuse)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'distattn-jax\[experiments\]'"):
-        translations.score_translations(run, "test")
+        score_translations(run, "test")

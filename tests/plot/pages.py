@@ -1,4 +1,4 @@
-"""Attention maps for tests of interactive pages, and a reader of the data in a page."""
+"""Attention maps for tests of interactive pages, readers of pages, and the size of figures."""
 
 import base64
 import json
@@ -33,3 +33,9 @@ def unpack(packed):
     """Return an array of the data of a page."""
     values = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), packed["dtype"])
     return values.reshape(packed["shape"])
+
+
+def lies_inside(figure):
+    """Return True if everything that is drawn lies inside of the figure."""
+    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    return min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0

@@ -53,7 +53,7 @@ def test_coefficient_matrices_follow_the_equation_with_one_row_for_each_v():
 
 @pytest.mark.parametrize("weights", [[-1], [1, -1]])
 def test_all_matrices_share_a_scale_centred_on_one(weights):
-    *panels, _ = plot.coefficient_matrices(weights, [1, -1], length=5).axes
+    *panels, _ = plot.coefficient_matrices(weights, [1], length=5).axes
     (scale,) = {axes.images[0].norm for axes in panels}
     assert (scale(0), scale(1)) == (0, 0.5)
     assert all(scale(axes.images[0].get_array()).max() <= 1 for axes in panels)

@@ -19,30 +19,31 @@ def stored_weights(data, part):
     return largest[..., None, None] * (unpack(part["maps"]) / data["levels"]) ** 2
 
 
-def positions_of(variant, maps=MAPS):
-    page = plot.explore(maps, TOKENS, variants=[variant] * len(maps))
-    return read_data(page)["models"][0]["parts"][0]["positions"]
+def read_part(page):
+    """Return the only part of the only model of a page."""
+    ((part,),) = (model["parts"] for model in read_data(page)["models"])
+    return part
+
+
+def positions_of(variant):
+    return read_part(plot.explore(MAPS, TOKENS, variants=[variant] * len(MAPS)))["positions"]
 
 
 def test_stored_weights_are_within_the_stated_error():
-    data = read_data(plot.explore(MAPS, TOKENS))
-    (part,) = data["models"][0]["parts"]
+    page = plot.explore(MAPS, TOKENS)
+    data, part = read_data(page), read_part(page)
     assert data["levels"] == 255
     largest = MAPS.max(axis=(2, 3), keepdims=True)
     error = np.abs(stored_weights(data, part) - MAPS)
     # Half a level at the square root, as the documentation of the format derives.
     assert (error <= np.sqrt(MAPS * largest) / 255 + largest / (2 * 255) ** 2 + 1e-7).all()
     assert (error <= largest / 255).all()
-
-
-def test_received_attention_is_exact():
-    (part,) = read_data(plot.explore(MAPS, TOKENS))["models"][0]["parts"]
     np.testing.assert_allclose(unpack(part["received"]), MAPS.sum(axis=2), rtol=1e-6)
 
 
 def test_a_head_without_attention_is_stored_as_zeros():
-    data = read_data(plot.explore(np.zeros((1, 1, 6, 6)), TOKENS))
-    assert not stored_weights(data, data["models"][0]["parts"][0]).any()
+    page = plot.explore(np.zeros((1, 1, 6, 6)), TOKENS)
+    assert not stored_weights(read_data(page), read_part(page)).any()
 
 
 def test_twelve_layers_of_twelve_heads_with_128_tokens_need_less_than_3_megabytes():
@@ -62,7 +63,7 @@ def test_a_large_page_has_fewer_bits_until_it_is_refused():
     data = read_data(smaller)
     assert data["levels"] in (127, 63)
     largest = maps.max(axis=(2, 3), keepdims=True)
-    error = np.abs(stored_weights(data, data["models"][0]["parts"][0]) - maps)
+    error = np.abs(stored_weights(data, read_part(smaller)) - maps)
     assert (error <= largest / data["levels"]).all()
     with pytest.raises(ValueError, match="maps must fit into a page of 50,000 bytes; 25,600 weigh"):
         _ = plot.explore(maps, tokens, max_bytes=50_000).html
@@ -70,7 +71,7 @@ def test_a_large_page_has_fewer_bits_until_it_is_refused():
 
 def test_a_token_can_neither_end_the_data_nor_start_an_element():
     page = plot.explore(MAPS, TOKENS, title="<i>a & b</i>", caption="</script><script>")
-    assert read_data(page)["models"][0]["parts"][0]["tokens"] == TOKENS
+    assert read_part(page)["tokens"] == TOKENS
     assert read_data(page)["models"][0]["title"] == "<i>a & b</i>"
     assert page.html.count("<script") == page.html.count("</script>") == 2
     assert "<title>&lt;i&gt;a &amp; b&lt;/i&gt;</title>" in page.html
@@ -82,31 +83,25 @@ def test_half_of_a_surrogate_pair_can_be_saved(tmp_path):
     assert "<title>&#55357;</title>" in (tmp_path / "page.html").read_text()
 
 
-def test_the_page_names_no_address():
+def test_the_page_has_all_scripts_and_names_no_address():
     page = plot.explore(MAPS, TOKENS).html
     assert not re.search(r"https?:|//\w+\.\w|@import|url\(", page)
     assert "default-src 'none'" in page
-
-
-def test_all_scripts_of_the_folder_are_part_of_the_page():
     assert {path.stem for path in FOLDER.glob("*.js")} == set(SCRIPTS)
 
 
 def test_a_notebook_shows_the_whole_page_in_a_frame():
     page = plot.explore(MAPS, TOKENS)
-    frame = page._repr_html_()
-    inside = re.fullmatch(
-        r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<]*></iframe>', frame
-    )
-    assert html.unescape(inside[1]) == page.html
+    frame = r'<iframe srcdoc="([^"]*)" sandbox="allow-scripts" [^<]*></iframe>'
+    assert html.unescape(re.fullmatch(frame, page._repr_html_())[1]) == page.html
     assert repr(page) == "<AttentionPage of 'attention'; save(path) writes it>"
 
 
 def test_distance_aware_heads_have_w_v_and_a_curve():
     layers = positions_of(distance_aware()[0])
     assert len(layers) == 2
-    assert unpack(layers[0]["numbers"]["w"]).tolist() == [-0.5, 0.25, -0.125]
-    assert unpack(layers[0]["numbers"]["v"]).tolist() == [0.5, 0.5, 0.5]
+    numbers = {name: unpack(x).tolist() for name, x in layers[0]["numbers"].items()}
+    assert numbers == {"w": [-0.5, 0.25, -0.125], "v": [0.5, 0.5, 0.5]}
     (curve,) = layers[0]["curves"]
     assert unpack(curve["x"]).tolist() == [0, 1, 2, 3, 4, 5]
     assert curve["baseline"] == 1
@@ -133,10 +128,9 @@ def test_a_bias_has_a_curve_over_relative_positions():
 def test_causal_maps_have_no_later_keys():
     maps = np.tril(np.ones((1, 3, 6, 6)))
     maps /= maps.sum(axis=-1, keepdims=True)
-    page = plot.explore(
-        maps, TOKENS, variants=[attention.DistanceBias(jnp.ones(3), attention.alibi)]
-    )
-    (part,) = read_data(page)["models"][0]["parts"]
+    alibi = attention.DistanceBias(jnp.ones(3), attention.alibi)
+    page = plot.explore(maps, TOKENS, variants=[alibi])
+    part = read_part(page)
     assert part["causal"]
     assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(6))
 
@@ -179,24 +173,19 @@ def test_dot_product_attention_has_no_parameters():
 
 def test_selected_layers_keep_their_numbers():
     page = plot.explore(MAPS, TOKENS, variants=distance_aware(), layers=[1])
-    data = read_data(page)
-    (part,) = data["models"][0]["parts"]
+    part = read_part(page)
     assert part["layers"] == [2]
-    np.testing.assert_allclose(stored_weights(data, part), MAPS[1:], atol=5e-3)
+    np.testing.assert_allclose(stored_weights(read_data(page), part), MAPS[1:], atol=5e-3)
     assert unpack(part["positions"][0]["numbers"]["w"]).tolist() == [-1, 0.5, -0.25]
 
 
 def test_parts_keep_their_names_and_their_tokens():
-    parts = {
-        "encoder": plot.AttentionPart(MAPS, TOKENS),
-        "cross": plot.AttentionPart(
-            random_maps(1, 2, 2, 6), TOKENS, ["was", "schlecht"], axis_names=("to", "from")
-        ),
-    }
+    maps, names = random_maps(1, 2, 2, 6), {"axis_names": ("to", "from")}
+    cross = plot.AttentionPart(maps, TOKENS, ["was", "schlecht"], **names)
+    parts = {"encoder": plot.AttentionPart(MAPS, TOKENS), "cross": cross}
     encoder, cross = read_data(plot.explore(parts))["models"][0]["parts"]
     assert (encoder["name"], encoder["queryTokens"]) == ("encoder", None)
-    assert cross["queryTokens"] == ["was", "schlecht"]
-    assert cross["axisNames"] == ["to", "from"]
+    assert (cross["queryTokens"], cross["axisNames"]) == (["was", "schlecht"], ["to", "from"])
 
 
 def test_two_models_stand_side_by_side():

@@ -1,6 +1,5 @@
 """Interactive pages of attention heads in a real browser: mouse, keyboard, phones, dark mode."""
 
-import io
 import itertools
 import time
 
@@ -16,6 +15,7 @@ pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)"
 )
 MAPS = random_maps(2, 3, 6, 6)
+OTHER = random_maps(2, 3, 6, 6, seed=2)
 CROSS = random_maps(1, 2, 3, 6, seed=1)
 VIEW = "attentionPage.views[0]"
 # Contrast of a token in every colour, and of all running text, with the ground behind it, as WCAG
@@ -52,23 +52,32 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """Folder of a page of one model, and of a page of two models with two parts."""
     folder = tmp_path_factory.mktemp("pages")
-    plot.explore(
-        MAPS, TOKENS, variants=distance_aware(), title="<u>one</u>", caption="predicts <bad>"
-    ).save(folder / "one.html")
-    models = [
-        {
-            "encoder": plot.AttentionPart(maps, TOKENS),
-            "cross": plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"]),
-        }
-        for maps in (MAPS, random_maps(2, 3, 6, 6, seed=2))
-    ]
-    second = plot.explore(models[1], title="second")
-    plot.explore(models[0], title="first", against=second).save(folder / "two.html")
+    texts = {"title": "<u>one</u>", "caption": "predicts <bad>"}
+    plot.explore(MAPS, TOKENS, variants=distance_aware(), **texts).save(folder / "one.html")
+    cross = plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"])
+    first, second = (
+        {"encoder": plot.AttentionPart(maps, TOKENS), "cross": cross} for maps in (MAPS, OTHER)
+    )
+    page = plot.explore(first, title="first", against=plot.explore(second, title="second"))
+    page.save(folder / "two.html")
     return folder
 
 
 def text_of(browser, selector):
     return browser.evaluate(f"document.querySelector({selector!r}).textContent")
+
+
+def press(browser, *keys):
+    for key in keys:
+        browser.press(key)
+
+
+def choose(browser, name, value):
+    """Choose a value of a menu."""
+    browser.evaluate(
+        f"const menu = document.querySelector('[name={name}]'); menu.value = '{value}';"
+        "menu.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
 
 
 def point_at(browser, query, key):
@@ -80,10 +89,16 @@ def point_at(browser, query, key):
     )
 
 
+def map_all(browser, selector, expression):
+    """Return an expression of x for all elements x of a selector."""
+    return browser.evaluate(
+        f"[...document.querySelectorAll({selector!r})].map((x) => {expression})"
+    )
+
+
 def test_text_full_of_html_shows_as_text_and_nothing_is_requested(browser, pages):
     browser.open(pages / "one.html")
-    shown = browser.evaluate("[...document.querySelectorAll('.token')].map((x) => x.textContent)")
-    assert shown == TOKENS
+    assert map_all(browser, ".token", "x.textContent") == TOKENS
     assert text_of(browser, "h1") == "<u>one</u>"
     assert text_of(browser, ".caption") == "predicts <bad>"
     assert browser.evaluate("document.querySelectorAll('.token *, h1 *').length") == 0
@@ -124,9 +139,7 @@ def test_the_mouse_on_the_map_says_who_attends_to_whom(browser, pages):
     ratio = MAPS[0, 0].sum(axis=0)[key]  # The mean over keys is 1.
     assert f" receives {float(f'{ratio:.3g}'):g} times the mean." in shown
     # The row of the query colours the text: the strongest colour is on the token of this key.
-    colours = browser.evaluate(
-        "[...document.querySelectorAll('.token')].map((x) => x.style.backgroundColor)"
-    )
+    colours = map_all(browser, ".token", "x.style.backgroundColor")
     assert colours.index("rgb(8, 48, 107)") == key
     browser.move_to(2, 2)
     assert text_of(browser, ".readout").startswith("Colours show received attention")
@@ -141,11 +154,7 @@ def test_the_strongest_colour_of_the_map_is_its_largest_weight(browser, pages):
     assert red.argmin() == MAPS[0, 0].argmax()
     percent = round(100 * MAPS[0, 0].max())
     assert text_of(browser, ".scale") == f"strongest colour: {percent}\N{NO-BREAK SPACE}%"
-    browser.evaluate(
-        "document.querySelector('[name=scale]').value = 'all';"
-        "document.querySelector('[name=scale]').dispatchEvent("
-        "new Event('change', {bubbles: true}))"
-    )
+    choose(browser, "scale", "all")
     percent = round(100 * MAPS.max())
     assert text_of(browser, ".scale") == f"strongest colour: {percent}\N{NO-BREAK SPACE}%"
 
@@ -158,19 +167,15 @@ def test_the_keyboard_reaches_tokens_map_and_heads(browser, pages):
     order = MAPS[0, 0, 1].argsort()[::-1]
     expected = f"{TOKENS[1]} attends most to {TOKENS[order[0]]} "
     assert text_of(browser, ".readout").startswith(expected)
-    browser.press("d")
-    browser.press("Enter")
+    press(browser, "d", "Enter")
     assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} receives ")
     browser.press("Tab")
     assert browser.evaluate("document.activeElement.className") == "map"
-    browser.press("ArrowDown")
-    browser.press("ArrowDown")
+    press(browser, "ArrowDown", "ArrowDown")
     assert text_of(browser, ".readout").startswith(f"{TOKENS[1]} attends to {TOKENS[1]}: ")
     browser.press("Escape")
     assert text_of(browser, ".readout").startswith("Colours show received attention")
-    browser.press("Tab")
-    browser.press("ArrowRight")
-    browser.press("ArrowDown")
+    press(browser, "Tab", "ArrowRight", "ArrowDown")
     assert text_of(browser, "figcaption") == "layer 2, head 2"
     assert text_of(browser, ".parameters").startswith("w = 0.5, v = 0.5 ")
     browser.press("v")
@@ -196,36 +201,26 @@ def test_two_models_move_together_and_show_their_difference(browser, pages):
     browser.open(pages / "two.html")
     assert browser.evaluate("document.querySelectorAll('.model').length") == 2
     browser.evaluate("document.querySelectorAll('.model .grid button')[5].click()")
-    captions = "[...document.querySelectorAll('.head > figcaption')].map((x) => x.textContent)"
-    assert browser.evaluate(captions) == ["layer 2, head 2", "layer 2, head 2"]
+    captions = (browser, ".head > figcaption", "x.textContent")
+    assert map_all(*captions) == ["layer 2, head 2", "layer 2, head 2"]
     browser.move_to(*point_at(browser, 1, 2))
-    readouts = browser.evaluate(
-        "[...document.querySelectorAll('.readout')].map((x) => x.textContent.split(':')[0])"
-    )
+    readouts = map_all(browser, ".readout", "x.textContent.split(':')[0]")
     assert readouts == [f"{TOKENS[1]} attends to {TOKENS[2]}"] * 2
     browser.evaluate("document.querySelector('[name=difference]').click()")
-    assert browser.evaluate(captions)[1] == "layer 2, head 2, minus first"
+    assert map_all(*captions)[1] == "layer 2, head 2, minus first"
     fraction = browser.evaluate("attentionPage.views[1].fractionOf()(7)")
-    difference = random_maps(2, 3, 6, 6, seed=2)[1, 1] - MAPS[1, 1]
+    difference = OTHER[1, 1] - MAPS[1, 1]
     assert fraction == pytest.approx(difference[1, 1] / np.abs(difference).max(), abs=0.02)
     browser.evaluate("document.querySelectorAll('.parts button')[1].click()")
-    names = browser.evaluate(
-        "[...document.querySelectorAll('[aria-checked=true]')].map((x) => x.textContent)"
-    )
-    assert names == ["cross", "cross"]
+    assert map_all(browser, "[aria-checked=true]", "x.textContent") == ["cross", "cross"]
     assert browser.evaluate("document.querySelectorAll('.strip').length") == 4
     assert browser.errors == []
 
 
 def test_the_attention_between_two_texts_can_be_shown_alone(browser, tmp_path):
-    segments = [0, 0, 0, 1, 1, 1]
-    plot.explore(MAPS, TOKENS, segments=segments).save(tmp_path / "pair.html")
+    plot.explore(MAPS, TOKENS, segments=[0, 0, 0, 1, 1, 1]).save(tmp_path / "pair.html")
     browser.open(tmp_path / "pair.html")
-    browser.evaluate(
-        "document.querySelector('[name=segments]').value = '01';"
-        "document.querySelector('[name=segments]').dispatchEvent("
-        "new Event('change', {bubbles: true}))"
-    )
+    choose(browser, "segments", "01")
     shown = browser.evaluate(f"Array.from({{length: 36}}, (_, i) => {VIEW}.fractionOf()(i) > 0)")
     assert np.asarray(shown).reshape(6, 6)[3:].sum() == 0
     assert np.asarray(shown).reshape(6, 6)[:3, :3].sum() == 0
@@ -234,8 +229,8 @@ def test_the_attention_between_two_texts_can_be_shown_alone(browser, tmp_path):
 
 
 def test_the_mouse_moves_over_144_large_maps_without_drawing_them_again(browser, tmp_path):
-    maps = random_maps(12, 12, 128, 128)
-    plot.explore(maps, [f"t{i}" for i in range(128)]).save(tmp_path / "large.html")
+    maps = random_maps(12, 12, 100, 100)
+    plot.explore(maps, [f"t{i}" for i in range(100)]).save(tmp_path / "large.html")
     browser.open(tmp_path / "large.html")
     assert browser.evaluate("document.querySelectorAll('.grid canvas').length") == 12 * 13
     browser.evaluate(
@@ -254,8 +249,7 @@ def test_the_mouse_moves_over_144_large_maps_without_drawing_them_again(browser,
 def test_a_phone_needs_no_horizontal_scrolling(browser, pages, name):
     browser.open(pages / f"{name}.html", width=360, height=740)
     assert browser.evaluate("document.documentElement.scrollWidth") == 360
-    widths = "[...document.querySelectorAll('.map')].map((x) => x.getBoundingClientRect().right)"
-    assert max(browser.evaluate(widths)) <= 360
+    assert max(map_all(browser, ".map", "x.getBoundingClientRect().right")) <= 360
     browser.resize(1200, 900)
     browser.wait_for(f"{VIEW}.canvas.getBoundingClientRect().width > 0")
 
@@ -274,12 +268,10 @@ def test_the_frame_of_a_notebook_shows_the_page(browser, tmp_path):
     frame = plot.explore(MAPS, TOKENS)._repr_html_()
     (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{frame}</body>")
     browser.open(tmp_path / "notebook.html", ready="true")
-    end = time.monotonic() + 30
-    strongest = (8, 48, 107)  # the colour of the largest weight of a map
-    while True:
-        browser.screenshot(tmp_path / "frame.png")
-        image = Image.open(io.BytesIO((tmp_path / "frame.png").read_bytes())).convert("RGB")
-        if strongest in {colour for _, colour in image.getcolors(1 << 20)}:
-            break
+    end, colours = time.monotonic() + 30, set()
+    while (8, 48, 107) not in colours:  # the colour of the largest weight of a map
         assert time.monotonic() < end, "the frame stays empty"
+        browser.screenshot(tmp_path / "frame.png")
+        image = Image.open(tmp_path / "frame.png").convert("RGB")
+        colours = {colour for _, colour in image.getcolors(1 << 20)}
         time.sleep(0.1)

@@ -11,18 +11,18 @@ WEIGHT = np.array([[[0.3, -0.5], [0.1, -0.1]], [[-0.2, 0.5], [-0.3, 0.2]]])  # (
 SHAPE = np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
 
 
-def test_heads_are_sorted_by_w_within_each_seed_before_averaging():
-    of_w, of_v = plot.head_parameters(WEIGHT, SHAPE).axes
-    heights = [[bar.get_height() for bar in axes.patches] for axes in (of_w, of_v)]
+def heights(axes):
+    return [bar.get_height() for bar in axes.patches]
+
+
+def test_heads_are_sorted_by_w_within_each_seed_and_have_the_colours_of_the_legend():
+    figure = plot.head_parameters(WEIGHT, SHAPE)
+    of_w, of_v = figure.axes
     # Seed 0: w = -0.5, -0.1, 0.1, 0.3 and v = 2, 4, 3, 1; seed 1: -0.3, -0.2, 0.2, 0.5, 7, 5, 8, 6.
-    np.testing.assert_allclose(heights[0], [-0.4, -0.15, 0.15, 0.4])
-    np.testing.assert_allclose(heights[1], [4.5, 4.5, 5.5, 3.5])
+    np.testing.assert_allclose(heights(of_w), [-0.4, -0.15, 0.15, 0.4])
+    np.testing.assert_allclose(heights(of_v), [4.5, 4.5, 5.5, 3.5])
     whiskers = [segment[:, 1] for segment in of_v.collections[0].get_segments()]
     np.testing.assert_allclose(whiskers, [[2, 7], [4, 5], [3, 8], [1, 6]])
-
-
-def test_local_and_global_heads_have_the_colours_of_the_legend():
-    figure = plot.head_parameters(jnp.asarray(WEIGHT), jnp.asarray(SHAPE))
     (entries,) = figure.legends  # The third entry is the line from lowest to highest seed.
     legend = {
         text.get_text().split()[0]: to_hex(patch.get_facecolor())
@@ -36,8 +36,8 @@ def test_local_and_global_heads_have_the_colours_of_the_legend():
 
 def test_unpaired_v_is_sorted_by_itself_and_grey():
     of_w, of_v = plot.head_parameters(WEIGHT, SHAPE, paired=False).axes
-    np.testing.assert_allclose([bar.get_height() for bar in of_w.patches], [-0.4, -0.15, 0.15, 0.4])
-    np.testing.assert_allclose([bar.get_height() for bar in of_v.patches], [3, 4, 5, 6])
+    np.testing.assert_allclose(heights(of_w), [-0.4, -0.15, 0.15, 0.4])
+    np.testing.assert_allclose(heights(of_v), [3, 4, 5, 6])
     assert of_v.get_xlabel() == "head, sorted by $v$"
     colours = [{bar.get_facecolor() for bar in axes.patches} for axes in (of_w, of_v)]
     assert len(colours[1]) == 1
@@ -47,13 +47,13 @@ def test_unpaired_v_is_sorted_by_itself_and_grey():
 @pytest.mark.parametrize("heads", [2, 26])
 def test_each_part_of_a_model_has_its_own_titled_panels(heads):
     weight = {"words": np.tile(WEIGHT, heads // 2), "users": WEIGHT[:, :1] + 1}
-    shape = {"words": np.tile(SHAPE, heads // 2), "users": SHAPE[:, :1]}
+    shape = {"words": jnp.tile(SHAPE, heads // 2), "users": SHAPE[:, :1]}
     panels = plot.head_parameters(weight, shape).axes
     assert [axes.get_title() for axes in panels] == ["words", "words", "users", "users"]
     assert [axes.get_ylabel() for axes in panels] == ["$w$", "$v$", "$w$", "$v$"]
     assert [len(axes.patches) for axes in panels] == [2 * heads, 2 * heads, 2, 2]
     # Seed 0: w = 0.5, 1.3; seed 1: 0.8, 1.5.
-    np.testing.assert_allclose([bar.get_height() for bar in panels[2].patches], [0.65, 1.4])
+    np.testing.assert_allclose(heights(panels[2]), [0.65, 1.4])
 
 
 def test_errors_name_the_argument():

@@ -4,15 +4,10 @@ import numpy as np
 import pytest
 
 from distattn_jax import plot
+from tests.plot.pages import lies_inside
 
-TOKENS = [
-    "rose",
-    "$",
-    "5",
-    "to",
-    "$",
-    "internationalization",
-]  # Two dollar signs must not start mathematics.
+# Two dollar signs must not start mathematics.
+TOKENS = ["rose", "$", "5", "to", "$", "internationalization"]
 
 
 def weights(rows, columns, seed=0):
@@ -34,37 +29,25 @@ def test_each_map_has_its_title_and_tokens_on_both_axes():
     assert bar.get_ylabel() == "attention weight"
 
 
-def test_all_maps_share_one_scale_from_zero_to_the_largest_weight():
+def test_all_maps_share_one_scale_that_the_largest_weight_or_max_weight_ends():
     maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
-    *panels, bar = plot.attention_maps(maps, TOKENS).axes
-    assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.7)}
-    assert bar.get_ylim() == (0.0, 0.7)
-
-
-def test_max_weight_ends_the_colour_scale():
-    maps = {"faint": np.full((6, 6), 0.1), "strong": np.full((6, 6), 0.7)}
-    *panels, bar = plot.attention_maps(maps, TOKENS, max_weight=0.2).axes
-    assert {axes.images[0].get_clim() for axes in panels} == {(0.0, 0.2)}
-    assert bar.get_ylim()[1] == 0.2
-    *panels, _ = plot.attention_maps(maps, TOKENS, max_weight=0.9).axes
-    assert panels[0].images[0].get_clim() == (0.0, 0.7)
+    for max_weight, end in ((None, 0.7), (0.2, 0.2), (0.9, 0.7)):
+        *panels, bar = plot.attention_maps(maps, TOKENS, max_weight=max_weight).axes
+        assert {axes.images[0].get_clim() for axes in panels} == {(0.0, end)}
+        assert bar.get_ylim() == (0.0, end)
     with pytest.raises(ValueError, match="max_weight must be above 0, the lowest weight; got 0"):
         plot.attention_maps(maps, TOKENS, max_weight=0.0)
 
 
-def test_query_tokens_may_differ_from_key_tokens():
-    axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, query_tokens=["was", "ist"]).axes
-    assert names(axes.yaxis) == ["was", "ist"]
+def test_query_tokens_may_differ_from_key_tokens_and_long_tokens_are_cut():
+    options = {"query_tokens": ["was", 100 * "x"], "axis_names": ("target", "source")}
+    axes, _ = plot.attention_maps({"": weights(2, 6)}, TOKENS, **options).axes
+    assert names(axes.yaxis) == ["was", 23 * "x" + "…"]
     assert names(axes.xaxis) == TOKENS
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("source", "target")
 
 
-def test_axes_can_be_named():
-    figure = plot.attention_maps({"": weights(6, 6)}, TOKENS, axis_names=("target", "source"))
-    assert figure.axes[0].get_xlabel() == "source"
-    assert figure.axes[0].get_ylabel() == "target"
-
-
-@pytest.mark.parametrize(("count", "columns", "rows"), [(8, 4, 2), (3, 2, 2), (3, 9, 1)])
+@pytest.mark.parametrize(("count", "columns", "rows"), [(3, 2, 2), (3, 9, 1)])
 def test_columns_sets_the_number_of_maps_in_a_row(count, columns, rows):
     maps = {f"head {i}": weights(6, 6, i) for i in range(count)}
     *panels, _ = plot.attention_maps(maps, TOKENS, columns=columns).axes
@@ -77,14 +60,13 @@ def test_columns_sets_the_number_of_maps_in_a_row(count, columns, rows):
 
 
 @pytest.mark.parametrize(
-    ("count", "queries", "keys"), [(1, 1, 1), (3, 6, 6), (3, 40, 40), (1, 2, 50)]
+    ("count", "queries", "keys"), [(1, 1, 1), (3, 6, 6), (2, 40, 40), (1, 2, 50)]
 )
 def test_everything_lies_inside_the_figure(count, queries, keys):
     maps = {f"head {i}": weights(queries, keys) for i in range(count)}
     query_tokens, tokens = ((TOKENS * 9)[-length:] for length in (queries, keys))
     figure = plot.attention_maps(maps, tokens, query_tokens=query_tokens)
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+    assert lies_inside(figure)
 
 
 @pytest.mark.parametrize(("count", "length", "named"), [(3, 80, 1), (1, 200, 2), (16, 24, 1)])
@@ -99,11 +81,6 @@ def test_many_or_long_maps_fit_a_page_and_leave_tokens_out(count, length, named)
     assert axes.get_xlabel() == ("key" if named == 1 else f"key, 1 of {named} named")
     row = sorted(label.get_window_extent().x0 for label in axes.get_xticklabels())
     assert min(np.diff(row)) >= 5 / 72 * figure.dpi  # the smallest font
-
-
-def test_a_very_long_token_is_cut():
-    figure = plot.attention_maps({"": weights(2, 2)}, ["short", 100 * "x"])
-    assert names(figure.axes[0].xaxis) == ["short", 23 * "x" + "…"]
 
 
 def test_errors_name_the_argument():

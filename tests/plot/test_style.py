@@ -9,6 +9,7 @@ from PIL import Image
 from distattn_jax import plot
 from distattn_jax.models import METHODS
 from distattn_jax.plot.style import make_panels
+from tests.plot.pages import lies_inside
 
 LONG = [f"a method with a name of some length, {i}" for i in range(6)]
 
@@ -41,22 +42,19 @@ def test_matplotlib_settings_are_restored():
 
 
 def test_long_legends_stay_inside_the_figure():
-    figure = curves(LONG)
-    drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
-    assert min(drawn.x0, drawn.y0, width - drawn.x1, height - drawn.y1) >= 0
+    assert lies_inside(curves(LONG))
 
 
 def test_saving_a_figure_again_writes_the_same_bytes(tmp_path):
     figure = curves(["adapted"])
     paths = [tmp_path / "new folder" / name for name in ("first.png", "second.png", "third.png")]
-    plot.save(figure, paths[0])
-    plot.save(figure, paths[1])
+    for path in paths[:2]:
+        plot.save(figure, path)
     with matplotlib.rc_context({"font.size": 20, "savefig.facecolor": "red"}):
         plot.save(curves(["adapted"]), paths[2])
     first, second, third = (path.read_bytes() for path in paths)
     assert first.startswith(b"\x89PNG\r\n\x1a\n")
-    assert first == second
-    assert first == third
+    assert first == second == third
     assert matplotlib.__version__.encode() not in first
 
 

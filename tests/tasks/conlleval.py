@@ -31,8 +31,7 @@ def _starts(before, prefix, type_before, name):
     """Return True if a span starts at a word, given the word before."""
     return (
         prefix in ("B", "S")
-        or (before, prefix) in {("E", "E"), ("E", "I"), ("S", "E"), ("S", "I")}
-        or (before, prefix) in {("O", "E"), ("O", "I")}
+        or (before in ("E", "S", "O") and prefix in ("E", "I"))
         or (prefix != "O" and name != type_before)
     )
 
@@ -41,7 +40,6 @@ def _ends(before, prefix, type_before, name):
     """Return True if a span ends before a word, given the word before."""
     return (
         before in ("E", "S")
-        or (before, prefix) in {("B", "B"), ("B", "S"), ("B", "O")}
-        or (before, prefix) in {("I", "B"), ("I", "S"), ("I", "O")}
+        or (before in ("B", "I") and prefix in ("B", "S", "O"))
         or (before != "O" and name != type_before)
     )

@@ -1,19 +1,18 @@
 """Config of a tiny language model whose texts are the alphabet."""
 
 from distattn_jax.tasks import LanguageModelConfig, LanguageModelingConfig, LanguageModelingData
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
+from tests.train.runs import quick_run
 
 TEXT = "abcdefghijklmno"
 
 
-def make_config(folder, **fields):
+def make_config(folder):
     raw = folder / "raw"
     if not raw.exists():
         raw.mkdir()
         (raw / "texts.txt").write_text("\n\n".join([TEXT] * 60))
     return LanguageModelingConfig(
         name="letters",
-        steps=60,
         data=LanguageModelingData(
             directory=str(folder / "prepared"),
             manual_dir=str(raw),
@@ -25,8 +24,5 @@ def make_config(folder, **fields):
         model=LanguageModelConfig(
             layers=1, heads=2, head_features=8, features=16, hidden_features=16, dropout_rate=(0.0,)
         ),
-        optimizer=OptimizerConfig(learning_rate=(0.03,)),
-        mesh=MeshConfig(data=1),
-        output=OutputConfig(directory=str(folder / "runs"), evaluate_every=60, tensorboard=False),
-        **fields,
+        **quick_run(folder, steps=60),
     )

@@ -20,8 +20,8 @@ from tests.experiments.raw_data import write_amazon, write_mind, write_snli
 from tests.experiments.test_guiding_recipes import write_covid_fact, write_multinli
 from tests.tasks.parallel_texts import write_pairs
 from tests.tasks.test_stored_runs import ROWS, STORED, compute_outputs, make_batch
-from tests.train.driver import write_texts
 from tests.train.pretrained import write_model
+from tests.train.runs import write_texts
 
 OPTIONS = (
     *("--data.directory", "prepared", "--data.buckets", "1", "--data.batch-size", "4"),

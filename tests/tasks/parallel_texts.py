@@ -3,7 +3,7 @@
 import random
 
 from distattn_jax.tasks import TranslationConfig, TranslationData, TranslationModelConfig
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
+from tests.train.runs import quick_run
 
 WORDS = {"one": "ein", "two": "zwo", "red": "rot", "old": "alt", "cow": "Kuh", "sea": "See"}
 MODEL = TranslationModelConfig(
@@ -52,18 +52,9 @@ def make_config(folder, **fields):
         **{
             "name": "little",
             "methods": ("relative_position",),
-            "steps": 60,
             "data": TranslationData(**data),
             "model": MODEL,
-            "optimizer": OptimizerConfig(learning_rate=(0.03,)),
-            "mesh": MeshConfig(data=1),
-            "output": OutputConfig(
-                directory=str(folder / "runs"),
-                evaluate_every=60,
-                checkpoint_every=20,
-                keep=3,
-                tensorboard=False,
-            ),
+            **quick_run(folder, steps=60, checkpoint_every=20, keep=3),
             **fields,
         }
     )

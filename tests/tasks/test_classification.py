@@ -1,13 +1,16 @@
-"""Metrics of classification, by hand and by scikit-learn."""
+"""Metrics of classification and of regression, by hand."""
 
 import dataclasses
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.models import ClassifierOutput
+from distattn_jax.data import Nested, Ragged, Table
+from distattn_jax.models import ClassifierOutput, RegressionOutput
+from distattn_jax.tasks import DocumentData, DocumentRegression, DocumentRegressionConfig, prepare
 from distattn_jax.tasks.classification import macro_f, macro_precision, macro_recall
 from tests.train import tiny
 
@@ -19,18 +22,6 @@ def test_macro_metrics_by_hand():
     assert macro_recall(confusion) == pytest.approx((3 / 4 + 1 / 4 + 0 + 0) / 4)
     assert macro_f(confusion) == pytest.approx((6 / 9 + 2 / 6 + 0 + 0) / 4)
     assert macro_f(np.eye(3)) == 1
-
-
-def test_macro_metrics_equal_those_of_scikit_learn():
-    from sklearn.metrics import precision_recall_fscore_support  # A slow import, for one test.
-
-    draw = np.random.default_rng(0)
-    true, predicted = draw.integers(0, 3, 50), draw.integers(0, 3, 50)
-    confusion = np.zeros((3, 3))
-    np.add.at(confusion, (true, predicted), 1)
-    found = macro_precision(confusion), macro_recall(confusion), macro_f(confusion)
-    expected = precision_recall_fscore_support(true, predicted, average="macro")[:3]
-    assert found == pytest.approx(expected)
 
 
 def test_counts_leave_out_examples_of_weight_0():
@@ -57,3 +48,56 @@ def test_a_prediction_is_the_most_probable_label_and_its_probability():
     logits = jnp.log(jnp.asarray([[1.0, 2.0, 5.0], [6.0, 3.0, 1.0]]))
     lines = tiny.make_task().format_predictions(ClassifierOutput(logits))
     assert lines == ["c\t0.6250", "a\t0.6000"]
+
+
+REGRESSION = DocumentRegression(DocumentRegressionConfig(), tokenizer=tiny.TOKENIZER)
+
+
+def make_ratings(*ratings):
+    words = Ragged(np.full(len(ratings), 2, np.int32), np.arange(len(ratings) + 1))
+    text = Nested.from_counts(words, [1] * len(ratings), 1)
+    return Table({"text": text, "rating": np.asarray(ratings, np.float32)})
+
+
+def test_errors_are_means_over_the_examples_with_a_weight():
+    outputs = RegressionOutput(jnp.asarray([4.0, 1.0, 9.0]))
+    batch = {
+        "rating": jnp.asarray([5.0, 3.0, 1.0]),
+        "weight": jnp.asarray([1.0, 1.0, 0.0]),  # The last example only fills up the batch.
+    }
+    np.testing.assert_allclose(REGRESSION.loss(outputs, batch), [1, 4, 64])
+    counts = {name: np.asarray(count) for name, count in REGRESSION.counts(outputs, batch).items()}
+    assert REGRESSION.metrics(counts) == {
+        "rmse": pytest.approx(2.5**0.5),
+        "mae": pytest.approx(1.5),
+    }
+
+
+def test_the_baseline_predicts_the_mean_rating_of_the_training_set():
+    baseline = REGRESSION.baseline(
+        make_ratings(1, 4, 4), make_ratings(3, 5)
+    )  # It predicts 3 for both.
+    assert baseline == {"rmse": pytest.approx(2**0.5), "mae": pytest.approx(1)}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Reviews of two sentences, of which at most three tokens are read."""
+    folder = tmp_path_factory.mktemp("reviews")
+    with (folder / "reviews_Electronics_5.json").open("w") as file:
+        for i in range(60):
+            text = "good. plain but good."
+            row = {"overall": float(i % 5 + 1), "reviewText": text, "helpful": [0, 1]}
+            file.write(json.dumps(row) + "\n")
+    data = DocumentData(directory=str(folder / "prepared"), manual_dir=str(folder), longest=3)
+    return prepare(DocumentRegressionConfig(data=data))
+
+
+def test_the_longest_sequences_are_counted_after_truncation(prepared):
+    assert prepared.about["longest_sequences"] == {"words": 3, "sentences": 2}
+
+
+def test_the_bias_starts_at_the_mean_rating_of_the_training_set(prepared):
+    ratings = prepared.tables["train"].columns["rating"]
+    assert set(ratings) == {1, 2, 3, 4, 5}
+    np.testing.assert_allclose(prepared.initial_parameters["rating", "bias"], [ratings.mean()])

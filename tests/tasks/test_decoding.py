@@ -8,15 +8,8 @@ from flax import nnx
 
 from distattn_jax.data import END_ID, END_TOKEN, encode, train_byte_level_bpe
 from distattn_jax.models import Sizes, Translator
+from distattn_jax.tasks import decoding
 from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_layer
-from distattn_jax.tasks.decoding import (
-    SHORTEST,
-    decode_lines,
-    plan_batches,
-    translate_sentences,
-    translate_tokens,
-    translate_with_models,
-)
 
 SENTENCES = ["a man walks", "", "dogs!", " \t", "a dog, a man and a cat walk home", "cats"]
 
@@ -38,7 +31,7 @@ def model():
 
 def test_every_sentence_is_in_one_batch_of_few_shapes():
     lengths = np.random.default_rng(0).integers(1, 200, 300)
-    batches = plan_batches(lengths, tokens=1024)
+    batches = decoding.plan_batches(lengths, tokens=1024)
     rows = np.concatenate([batch.rows for batch in batches])
     assert sorted(rows[rows >= 0]) == list(range(300))
     for batch in batches:
@@ -49,31 +42,31 @@ def test_every_sentence_is_in_one_batch_of_few_shapes():
 
 
 def test_few_sentences_and_long_sentences_have_small_batches():
-    assert [(len(batch.rows), batch.length) for batch in plan_batches([3, 5, 9])] == [(4, SHORTEST)]
-    assert [(len(batch.rows), batch.length) for batch in plan_batches([9, 9], 4)] == [
-        (1, SHORTEST),
-        (1, SHORTEST),
-    ]
-    assert plan_batches([]) == []
+    def shapes(*arguments):
+        return [(len(one.rows), one.length) for one in decoding.plan_batches(*arguments)]
+
+    assert shapes([3, 5, 9]) == [(4, decoding.SHORTEST)]
+    assert shapes([9, 9], 4) == [(1, decoding.SHORTEST)] * 2
+    assert shapes([]) == []
 
 
 def test_a_translation_depends_neither_on_other_sentences_nor_on_their_order(model, tokenizer):
     done = []
     first = encode(tokenizer, [SENTENCES[i] for i in (0, 4, 2)])
     second = encode(tokenizer, [SENTENCES[i] for i in (2, 5, 4, 0)])
-    one = translate_tokens(model, first, beam_size=2, on_batch=done.append)
-    two = translate_tokens(model, second, beam_size=2, on_batch=done.append)
+    one = decoding.translate_tokens(model, first, beam_size=2, on_batch=done.append)
+    two = decoding.translate_tokens(model, second, beam_size=2, on_batch=done.append)
     assert done == [3, 4]
     assert len({tuple(tokens) for tokens in two}) == 4
     assert one == [two[i] for i in (3, 2, 0)]
 
 
 def test_the_translation_of_a_blank_line_is_blank(model, tokenizer):
-    translations = translate_sentences(model, tokenizer, SENTENCES, beam_size=2)
+    translations = decoding.translate_sentences(model, tokenizer, SENTENCES, beam_size=2)
     assert len(translations) == 6
     assert [translations[i] for i in (1, 3)] == ["", ""]
     assert len(set(translations)) == 5
-    assert translate_sentences(model, tokenizer, ["", " "]) == ["", ""]
+    assert decoding.translate_sentences(model, tokenizer, ["", " "]) == ["", ""]
 
 
 def test_several_models_translate_like_each_of_them(model, tokenizer):
@@ -81,22 +74,19 @@ def test_several_models_translate_like_each_of_them(model, tokenizer):
     graph, params = nnx.split(model)
     other = jax.tree.map(lambda leaf: -leaf, params)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), params, other)
-    found = translate_with_models(graph, stacked, sources, beam_size=2)
+    found = decoding.translate_with_models(graph, stacked, sources, beam_size=2)
     expected = [
-        translate_tokens(nnx.merge(graph, one), sources, beam_size=2) for one in (params, other)
+        decoding.translate_tokens(nnx.merge(graph, one), sources, beam_size=2)
+        for one in (params, other)
     ]
     assert found == expected
     assert found[0] != found[1]
 
 
-def test_the_beam_must_hold_a_hypothesis(model, tokenizer):
+def test_a_translation_fits_on_a_line_and_the_beam_holds_a_hypothesis(model, tokenizer):
+    assert decoding.decode_lines(tokenizer, [tokenizer.encode("a\n  man ").ids]) == ["a man"]
     with pytest.raises(ValueError, match=r"beam_size \(--beam\) must be at least 1; got 0"):
-        translate_sentences(model, tokenizer, ["a"], beam_size=0)
-
-
-def test_a_translation_fits_on_a_line(tokenizer):
-    tokens = tokenizer.encode("a\n  man ").ids
-    assert decode_lines(tokenizer, [tokens]) == ["a man"]
+        decoding.translate_sentences(model, tokenizer, ["a"], beam_size=0)
 
 
 def test_words_attend_to_words(model, tokenizer):

@@ -1,6 +1,5 @@
 """Fine-tuning: initial parameters, losses of the guides, and configs that are refused."""
 
-import dataclasses
 import itertools
 import json
 
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax.data import DataError
+from distattn_jax.data import DataError, Table
 from distattn_jax.tasks import (
     GuidingConfig,
     PretrainedClassificationConfig,
@@ -19,19 +18,14 @@ from distattn_jax.tasks import (
     prepare,
 )
 from distattn_jax.tasks.fine_tuning_data import describe_source, sample_rows
-from distattn_jax.train import MeshConfig
 from distattn_jax.train.members import list_members, placeholder_setting
+from distattn_jax.train.options import replace_options
 from tests.train import pretrained, tiny
 
 
-def make_config(method, *, seeds=1, **guiding):
-    return PretrainedClassificationConfig(
-        methods=(method,),
-        seeds=seeds,
-        model=pretrained.MODEL,
-        optimizer=tiny.OPTIMIZER,
-        guiding=GuidingConfig(**guiding),
-    )
+def make_config(method, **fields):
+    fields = {"model": pretrained.MODEL, "optimizer": tiny.OPTIMIZER, **fields}
+    return PretrainedClassificationConfig(methods=(method,), **fields)
 
 
 @pytest.fixture
@@ -65,7 +59,7 @@ def train_two_steps(folder, config):
 def test_a_guide_of_weight_0_has_no_effect_and_shares_a_program_with_other_weights(
     pretrained_folder,
 ):
-    grid = make_config("ag", alpha=(0.0, 5.0), beta=(0.0,)).for_method("ag")
+    grid = make_config("ag", guiding=GuidingConfig(alpha=(0.0, 5.0), beta=(0.0,))).for_method("ag")
     guided, sums = train_two_steps(pretrained_folder, grid)
     unguided, plain = train_two_steps(pretrained_folder, make_config("none").for_method("none"))
     assert len(list_members(grid)) == 2
@@ -96,26 +90,23 @@ def test_attention_is_computed_only_if_a_guide_reads_it_and_only_in_training(
     assert in_evaluation.weights is None
 
 
-def test_a_task_holds_only_the_constants_of_its_guide(make_task):
-    constants = {
-        "pmi_row_of_token": np.zeros(3, np.int32),
-        "pmi_values": np.zeros((1, 1), np.float32),
-        "word_vectors": np.zeros((2, 2), np.float32),
-    }
-    assert make_task("ag", constants=constants).constants == {}
-    expected = {"pmi_row_of_token", "pmi_values"}
-    assert set(make_task("pmi", constants=constants).constants) == expected
-    expected = {"word_vectors"}
-    assert set(make_task("word_similarity", constants=constants).constants) == expected
-
-
-def test_a_training_table_holds_only_the_columns_of_its_guide(make_task):
-    table = tiny.make_table([2, 3])
-    columns = ("tokens", "words", "heads", "vectors", "label")
-    every = dataclasses.replace(table, columns=dict.fromkeys(columns, table.columns["label"]))
-    assert set(make_task("ag").select_columns(every).columns) == {"tokens", "label"}
-    dependency = make_task("dependency").select_columns(every)
-    assert set(dependency.columns) == {"tokens", "words", "heads", "label"}
+@pytest.mark.parametrize(
+    ("method", "constants", "columns"),
+    [
+        ("ag", set(), set()),
+        ("pmi", {"pmi_row_of_token", "pmi_values"}, set()),
+        ("word_similarity", {"word_vectors"}, {"vectors"}),
+        ("dependency", set(), {"words", "heads"}),
+    ],
+)
+def test_a_task_holds_only_the_constants_and_columns_of_its_guide(
+    make_task, method, constants, columns
+):
+    every = dict.fromkeys(("pmi_row_of_token", "pmi_values", "word_vectors"), np.zeros((2, 2)))
+    task = make_task(method, constants=every)
+    assert task.constants.keys() == constants
+    every = dict.fromkeys(("tokens", "words", "heads", "vectors", "label"), np.zeros(2))
+    assert task.select_columns(Table(every)).columns.keys() == {"tokens", "label"} | columns
 
 
 def test_a_smaller_share_of_the_training_set_is_part_of_every_larger_one():
@@ -153,13 +144,10 @@ def test_prepared_data_hold_tables_constants_parameters_and_digests(pretrained_f
         ),
     )
     prepared = prepare(config)
-    tables = {split: (len(table), set(table.columns)) for split, table in prepared.tables.items()}
-    columns = {"tokens", "types", "label"}
-    assert tables == {
-        "train": (5, columns | {"vectors"}),
-        "validation": (3, columns),
-        "test": (3, columns),
-    }
+    columns, tables = {"tokens", "types", "label"}, prepared.tables
+    assert [len(tables[split]) for split in ("train", "validation", "test")] == [5, 3, 3]
+    assert tables["train"].columns.keys() == columns | {"vectors"}
+    assert tables["test"].columns.keys() == tables["validation"].columns.keys() == columns
     assert prepared.labels == ("a", "b")
     assert prepared.constants.keys() == {"pmi_row_of_token", "pmi_values", "word_vectors"}
     given = pretrained.encoder_parameters(pretrained_folder)
@@ -181,27 +169,19 @@ def test_the_digest_of_a_pretrained_model_depends_on_its_weights(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fields", "error", "message"),
+    ("option", "value", "error", "message"),
     [
-        (
-            {"model": PretrainedModelConfig()},
-            DataError,
-            "the task pretrained_classification needs --model.pretrained",
-        ),
-        ({"methods": ("dependency",)}, DataError, "the guide dependency needs --data.parses"),
-        ({"methods": ("word_similarity",)}, DataError, "word_similarity needs --data.vectors"),
-        (
-            {"data": PretrainedClassificationData(longest=25)},
-            ValueError,
-            "--data.longest must be at most 24.*got 25",
-        ),
-        ({"guiding": GuidingConfig(layers=(1,))}, ValueError, "--guiding.layers must be below 1"),
-        ({"guiding": GuidingConfig(layer=(0, 1))}, ValueError, "--guiding.layer must be below 1"),
-        ({"mesh": MeshConfig(model=4)}, ValueError, "--mesh.model must divide 2"),
+        ("model.pretrained", "", DataError, "pretrained_classification needs --model.pretrained"),
+        ("methods", ("dependency",), DataError, "the guide dependency needs --data.parses"),
+        ("methods", ("word_similarity",), DataError, "word_similarity needs --data.vectors"),
+        ("data.longest", 25, ValueError, "--data.longest must be at most 24.*got 25"),
+        ("guiding.layers", (1,), ValueError, "--guiding.layers must be below 1"),
+        ("guiding.layer", (0, 1), ValueError, "--guiding.layer must be below 1"),
+        ("mesh.model", 4, ValueError, "--mesh.model must divide 2"),
     ],
 )
 def test_a_config_that_does_not_fit_is_refused_before_the_data_are_read(
-    pretrained_folder, fields, error, message
+    pretrained_folder, option, value, error, message
 ):
     config = PretrainedClassificationConfig(
         methods=("ag",),
@@ -209,4 +189,4 @@ def test_a_config_that_does_not_fit_is_refused_before_the_data_are_read(
         data=PretrainedClassificationData(longest=16, manual_dir="missing"),
     )
     with pytest.raises(error, match=message):
-        prepare(dataclasses.replace(config, **fields))
+        prepare(replace_options(config, {option: value}))

@@ -42,13 +42,6 @@ def test_only_the_start_of_the_validation_and_test_set_is_used(letters_folder):
             np.testing.assert_array_equal(column.values, whole[split].columns[name].values)
 
 
-@pytest.mark.parametrize("option", ["validation_tokens", "test_tokens"])
-def test_a_negative_number_of_tokens_is_refused(letters_folder, option):
-    data = make_config(letters_folder).data
-    with pytest.raises(ValueError, match=f"{option} must be at least 0; got -1"):
-        dataclasses.replace(data, **{option: -1})
-
-
 def test_a_trained_model_continues_prompts_of_different_lengths(loaded):
     prompts = [TEXT[:3], "", TEXT[:8]]
     texts = generate.generate(loaded, prompts, tokens=30, temperature=0)

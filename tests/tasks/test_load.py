@@ -5,6 +5,7 @@ import json
 import shutil
 from pathlib import Path
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -34,14 +35,10 @@ def result(finished_run):
     return Run(epath.Path(finished_run)).result
 
 
-def read_lines(config, split):
-    path = epath.Path(config.data.manual_dir) / f"{split}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def test_the_loaded_model_has_the_accuracy_of_the_result(finished_run, result):
     loaded = load(finished_run, member=1)
-    rows = read_lines(loaded.config, "test")
+    lines = (Path(loaded.config.data.manual_dir) / "test.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
     tokens, lengths = encode(loaded.tokenizer, [row["text"] for row in rows]).pad(
         np.arange(len(rows)), 8
     )
@@ -53,14 +50,6 @@ def test_the_loaded_model_has_the_accuracy_of_the_result(finished_run, result):
         ValueError, match=r"--member\) must be one of the 2 of the run, 0 to 1; got 2"
     ):
         load(finished_run, member=2)
-
-
-def test_evaluating_the_loaded_parameters_gives_the_result_of_the_run(finished_run, result):
-    task = load_task(finished_run)
-    params, table = load_parameters(finished_run, task), read_split(task, "test")
-    metrics = evaluate_table(task, params, table, sharding.make_mesh(1, 1))
-    for i, member in enumerate(result["members"]):
-        assert {name: column[i] for name, column in metrics.items()} == member["test"]
 
 
 def test_an_older_checkpoint_is_not_taken_for_the_parameters_of_the_result(
@@ -84,14 +73,11 @@ def test_an_average_is_the_mean_of_the_parameters_of_the_last_checkpoints(finish
     assert [step for step, _ in saved] == [30, 20]
     expected = jax.tree.map(lambda a, b: (a + b) / 2, *(own.state.params for _, own in saved))
     averaged = load_parameters(finished_run, task, average=2)
-    for one, two in zip(*map(jax.tree.leaves, (averaged, expected)), strict=True):
-        np.testing.assert_array_equal(one, two)
+    chex.assert_trees_all_equal(averaged, expected)
     last = load_parameters(finished_run, task, average=1)
-    for one, two in zip(*map(jax.tree.leaves, (last, saved[0][1].state.params)), strict=True):
-        np.testing.assert_array_equal(one, two)
+    chex.assert_trees_all_equal(last, saved[0][1].state.params)
     model = nnx.to_pure_dict(nnx.state(load(finished_run, member=1, average=2).model))
-    for one, two in zip(*map(jax.tree.leaves, (model, expected)), strict=True):
-        np.testing.assert_array_equal(one, two[1])
+    chex.assert_trees_all_equal(model, jax.tree.map(lambda leaf: leaf[1], expected))
 
 
 def test_an_average_needs_as_many_checkpoints_and_none_may_be_damaged(finished_run, tmp_path):
@@ -114,9 +100,12 @@ def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, r
         assert row in printed
     with pytest.raises(RunError, match=r"model\.heads: 2 before, 4 now"):
         evaluate.main([str(finished_run), "--model.heads", "4"])
-    task = load_task(finished_run)
-    params = load_parameters(finished_run, task, average=2)
-    metrics = evaluate_table(task, params, read_split(task, "test"), sharding.make_mesh(1, 1))
+    task, mesh = load_task(finished_run), sharding.make_mesh(1, 1)
+    table = read_split(task, "test")
+    metrics = evaluate_table(task, load_parameters(finished_run, task), table, mesh)
+    for i, member in enumerate(result["members"]):
+        assert {name: column[i] for name, column in metrics.items()} == member["test"]
+    metrics = evaluate_table(task, load_parameters(finished_run, task, average=2), table, mesh)
     evaluate.main([str(finished_run), "--average", "2"])
     assert f"| 0 | {' | '.join(f'{x[0]:.4f}' for x in metrics.values())} |" in (
         capsys.readouterr().out

@@ -43,9 +43,6 @@ def test_pruning_no_head_changes_nothing_and_orders_end_without_heads(letters):
     assert len(heads) == 2
     assert one["most even attention"] in heads
     assert min(heads) < one["random"] < max(heads)
-
-
-def test_too_many_pruned_heads_are_an_error(letters):
     with pytest.raises(ValueError, match=r"counts must be from 0 to 2, the number of heads; got"):
         measure_pruning(*letters, (3,))
 

@@ -1,5 +1,6 @@
 """Ranking metrics and loss against hand-computed values, plain loops and scikit-learn."""
 
+import functools
 import math
 
 import chex
@@ -15,12 +16,21 @@ NAN, INF = float("nan"), float("inf")
 
 
 def array(values):
-    return jnp.asarray(values, jnp.float32)
+    return np.asarray(values, np.float32)
 
 
-def compute_metrics(scores, clicks, lengths=None):
-    lengths = [len(row) for row in scores] if lengths is None else lengths
-    return jax.jit(impression_metrics)(array(scores), array(clicks), jnp.asarray(lengths))
+def compute(function, scores, clicks, lengths=None):
+    """Return the metrics of each row. Rows are padded, so that a program is compiled once."""
+    rows, candidates = np.shape(scores)
+    lengths = [candidates] * rows if lengths is None else lengths
+    height, width = (0, 0) if candidates == 1 else (40 - rows, 25 - candidates)
+    scores, clicks = (np.pad(array(x), ((0, height), (0, width))) for x in (scores, clicks))
+    metrics = function(scores, clicks, np.pad(lengths, (0, height)))
+    return {name: np.asarray(values)[:rows] for name, values in metrics.items()}
+
+
+compute_metrics = functools.partial(compute, jax.jit(impression_metrics))
+compute_retrieval_metrics = functools.partial(compute, jax.jit(retrieval_metrics))
 
 
 def metrics_by_loops(scores, clicks):
@@ -72,13 +82,12 @@ def test_metrics_equal_those_of_scikit_learn():
 
 
 def test_a_click_below_rank_k_adds_nothing_to_ndcg():
-    scores = [list(range(12, 0, -1))]
-    for rank in (1, 5, 6, 10, 11):
-        gain = 1 / math.log2(rank + 1)
-        metrics = compute_metrics(scores, [np.eye(12)[rank - 1]])
-        np.testing.assert_allclose(metrics["ndcg@5"], [gain * (rank <= 5)], rtol=1e-6)
-        np.testing.assert_allclose(metrics["ndcg@10"], [gain * (rank <= 10)], rtol=1e-6)
-        np.testing.assert_allclose(metrics["mrr"], [1 / rank], rtol=1e-6)
+    ranks = np.arange(1, 13)
+    metrics = compute_metrics([-ranks] * 12, np.eye(12))  # row i has its click at rank i
+    gains = 1 / np.log2(ranks + 1)
+    np.testing.assert_allclose(metrics["ndcg@5"], gains * (ranks <= 5), rtol=1e-6)
+    np.testing.assert_allclose(metrics["ndcg@10"], gains * (ranks <= 10), rtol=1e-6)
+    np.testing.assert_allclose(metrics["mrr"], 1 / ranks, rtol=1e-6)
 
 
 def test_equal_scores_keep_their_order_and_count_half_in_auc():
@@ -88,21 +97,20 @@ def test_equal_scores_keep_their_order_and_count_half_in_auc():
     np.testing.assert_array_equal(metrics["auc"], [0.5, 0.5, 0.5])
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("longest", [1, 2, 5, 23])
-def test_metrics_equal_those_of_plain_loops(longest, ties):
+@pytest.mark.parametrize("longest", [1, 23])
+def test_metrics_equal_those_of_plain_loops(longest):
     draw = np.random.default_rng(longest)
     shape = (40, longest)
-    scores = draw.integers(-2, 3, shape) if ties else draw.normal(size=shape)
+    scores = array(draw.normal(size=shape))
+    scores[:20] = draw.integers(-2, 3, (20, longest))  # with ties
     clicks = draw.random(shape) < draw.random((40, 1))
     lengths = draw.integers(0, longest + 1, 40)
     metrics = compute_metrics(scores, clicks, lengths)
-    scores = np.asarray(array(scores), np.float64)
     for i, length in enumerate(lengths):
         expected = metrics_by_loops(
             scores[i, :length].tolist(), clicks[i, :length].astype(int).tolist()
         )
-        actual = {name: float(values[i]) for name, values in metrics.items()}
+        actual = {name: values[i] for name, values in metrics.items()}
         assert actual == pytest.approx(expected, rel=1e-5, abs=1e-6)
 
 
@@ -112,11 +120,6 @@ def test_undefined_metrics_are_0_and_nan_scores_give_nan():
     np.testing.assert_array_equal(metrics["auc"], [0, 0, NAN, 0])
     np.testing.assert_allclose(metrics["mrr"], [0, 0.75, NAN, 1])
     np.testing.assert_allclose(metrics["ndcg@10"], [0, 1, NAN, 1])
-
-
-def compute_retrieval_metrics(scores, relevant, lengths=None):
-    lengths = [len(row) for row in scores] if lengths is None else lengths
-    return jax.jit(retrieval_metrics)(array(scores), array(relevant), jnp.asarray(lengths))
 
 
 def test_recall_and_reciprocal_rank_of_25_candidates():
@@ -145,34 +148,38 @@ def test_recall_ignores_padding_and_nan_scores_give_nan():
     np.testing.assert_array_equal(metrics["mrr"], [1, NAN, 0.5])
 
 
-def test_loss_of_known_probabilities():
+def test_loss_of_known_probabilities_and_of_large_scores():
     # The softmax of log (1, 2, 5) is (1/8, 2/8, 5/8).
-    scores = np.log([[1.0, 2.0, 5.0]] * 3)
-    loss = jax.jit(softmax_loss)(
-        array(scores), array([[0, 0, 1], [1, 1, 0], [0, 0, 0]]), jnp.asarray([3, 3, 3])
-    )
-    expected = [math.log(8 / 5), (math.log(8) + math.log(4)) / 2, 0]
+    scores = np.log([[1.0, 2.0, 5.0]] * 3 + [[1.0, 1.0, 1.0]])
+    scores[3, :2] = 1e4, -1e4
+    clicks = array([[0, 0, 1], [1, 1, 0], [0, 0, 0], [0, 1, 0]])
+    loss = jax.jit(softmax_loss)(array(scores), clicks, jnp.asarray([3, 3, 3, 2]))
+    expected = [math.log(8 / 5), (math.log(8) + math.log(4)) / 2, 0, 2e4]
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
+
+
+@jax.jit
+def gradient_losses_and_metrics(scores, clicks, lengths):
+    def total_loss(scores):
+        losses = softmax_loss(scores, clicks, lengths)
+        return losses.sum(), losses
+
+    metrics = impression_metrics(scores, clicks, lengths)
+    return *jax.grad(total_loss, has_aux=True)(scores), metrics
 
 
 @pytest.mark.parametrize("padding", [0.0, 1e30, INF, -INF, NAN])
 def test_padding_changes_neither_loss_nor_metrics_and_gets_a_gradient_of_0(padding):
     scores = array([[1.0, 3.0, padding, padding], [padding] * 4, [2.0, 2.0, 2.0, 2.0]])
     clicks = array([[0, 1, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]])
-    lengths = jnp.asarray([2, 0, 4])
-
-    def total_loss(scores):
-        losses = softmax_loss(scores, clicks, lengths)
-        return losses.sum(), losses
-
-    gradient, losses = jax.jit(jax.grad(total_loss, has_aux=True))(scores)
+    gradient, losses, metrics = gradient_losses_and_metrics(scores, clicks, np.array([2, 0, 4]))
     np.testing.assert_allclose(losses, [math.log1p(math.exp(-2)), 0, 0], rtol=1e-6)
     probability = 1 / (1 + math.exp(2))  # of the candidate without a click
     expected = np.zeros((3, 4))
     expected[0, :2] = probability, -probability
     np.testing.assert_allclose(gradient, expected, rtol=1e-6)
-    metrics = impression_metrics(scores, clicks, lengths)
-    chex.assert_trees_all_equal(metrics, dict.fromkeys(metrics, array([1, 0, 0])))
+    for values in metrics.values():
+        np.testing.assert_array_equal(values, [1, 0, 0])
 
 
 def test_the_gradient_of_the_loss_equals_finite_differences():
@@ -180,10 +187,5 @@ def test_the_gradient_of_the_loss_equals_finite_differences():
     scores, clicks = draw.normal(size=(3, 5)), draw.random((3, 5)) < 0.5
     clicks[:, 0] = True
     lengths = jnp.asarray([1, 3, 5])
-    loss = jax.jit(lambda scores: softmax_loss(scores, array(clicks), lengths))
+    loss = jax.jit(lambda scores: softmax_loss(scores, jnp.asarray(clicks, jnp.float32), lengths))
     check_grads(loss, (array(scores),), order=1, modes=["rev"], rtol=1e-2)
-
-
-def test_the_loss_of_large_scores_is_finite():
-    loss = softmax_loss(array([[1e4, -1e4]]), array([[0, 1]]), jnp.asarray([2]))
-    np.testing.assert_allclose(loss, [2e4])

@@ -7,22 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax import tasks
 from distattn_jax.data import DataError, Ragged, Table, train_word_level
 from distattn_jax.models import TaggerOutput
-from distattn_jax.tasks import (
-    Tagging,
-    TaggingConfig,
-    TaggingData,
-    TaggingModelConfig,
-    load,
-    prepare,
-)
 from distattn_jax.tasks.tagging import encode_words
 from distattn_jax.tasks.text_attention import attend_to_texts
-from distattn_jax.train import MeshConfig, OptimizerConfig, OutputConfig
 from experiments.commands import predict
 from experiments.commands.train import train
 from tests.tasks import conlleval
+from tests.train.runs import quick_run
 
 
 def make_sentences(seed, count):
@@ -36,7 +29,7 @@ def make_sentences(seed, count):
         yield words, np.where(draw.random(length) < 0.05, wrong, right).tolist()
 
 
-def make_config(folder, **fields):
+def make_config(folder, longest=7):
     raw = folder / "raw"
     if not raw.exists():
         raw.mkdir()
@@ -46,20 +39,19 @@ def make_config(folder, **fields):
                 for sentence in make_sentences(seed, count)
             )
             (raw / f"{split}.txt").write_text("\n".join(blocks))
-    return TaggingConfig(
+    return tasks.TaggingConfig(
         name="neighbours",
         methods=("relative_position",),
         seeds=2,
-        steps=25,
-        data=TaggingData(
+        data=tasks.TaggingData(
             directory=str(folder / "prepared"),
             manual_dir=str(raw),
             batch_size=32,
             buckets=1,
-            longest=fields.pop("longest", 7),
+            longest=longest,
             spelling_bytes=2,
         ),
-        model=TaggingModelConfig(
+        model=tasks.TaggingModelConfig(
             heads=2,
             head_features=8,
             features=16,
@@ -69,16 +61,13 @@ def make_config(folder, **fields):
             dropout_rate=(0.0,),
             max_distance=2,
         ),
-        optimizer=OptimizerConfig(learning_rate=(0.03,)),
-        mesh=MeshConfig(data=1),
-        output=OutputConfig(directory=str(folder / "runs"), evaluate_every=25, tensorboard=False),
-        **fields,
+        **quick_run(folder, steps=25),
     )
 
 
 def make_task(labels, **model):
-    config = TaggingConfig(model=TaggingModelConfig(**model))
-    return Tagging(config, tokenizer=train_word_level(["a b"]), labels=labels)
+    config = tasks.TaggingConfig(model=tasks.TaggingModelConfig(**model))
+    return tasks.Tagging(config, tokenizer=train_word_level(["a b"]), labels=labels)
 
 
 @pytest.fixture(scope="module")
@@ -91,18 +80,12 @@ def run(folder):
     return folder / "runs" / "neighbours" / "relative_position"
 
 
-@pytest.fixture(scope="module")
-def result(run):
-    return json.loads((run / "result.json").read_text())
-
-
-def test_relative_positions_find_the_word_before(result):
+def test_relative_positions_find_the_word_before_and_predictions_have_the_metrics_of_the_run(
+    run, tmp_path, capsys
+):
     # The method no_positions, trained for 60 steps instead of 25, stays below 0.1.
-    scores = [member["test"]["f1"] for member in result["members"]]
-    assert 0.8 < min(scores) <= max(scores) < 1
-
-
-def test_the_metrics_of_a_split_are_those_of_its_printed_predictions(run, result, tmp_path, capsys):
+    result = json.loads((run / "result.json").read_text())
+    assert all(0.8 < member["test"]["f1"] < 1 for member in result["members"])
     words, true = zip(*make_sentences(2, 32), strict=True)
     (tmp_path / "texts.txt").write_text("".join(f"{' '.join(row)}\n" for row in words))
     for i, member in enumerate(result["members"]):
@@ -116,13 +99,13 @@ def test_the_metrics_of_a_split_are_those_of_its_printed_predictions(run, result
 
 
 def test_attention_maps_of_a_sentence_have_a_row_for_each_word(run):
-    part = attend_to_texts(load(run), ["A  b c"])["text"]
+    part = attend_to_texts(tasks.load(run), ["A  b c"])["text"]
     assert part.tokens == ["A", "b", "c"]
     np.testing.assert_allclose(part.maps.sum(axis=-1), np.ones((1, 2, 3)), rtol=1e-5)
 
 
 def test_long_sentences_are_left_out_of_train_only_and_counted(folder):
-    prepared = prepare(make_config(folder))
+    prepared = tasks.prepare(make_config(folder))
     lengths = {split: table.lengths(("words",)) for split, table in prepared.tables.items()}
     assert lengths["train"].max() == 7
     assert lengths["test"].max() == 8
@@ -132,14 +115,14 @@ def test_long_sentences_are_left_out_of_train_only_and_counted(folder):
     assert f"left out: {left_out} sentences of train {reason}" in prepared.messages
     assert f"kept whole: {kept} sentences of test {reason}" in prepared.messages
     with pytest.raises(DataError, match=r"--data.longest \(3\) must be at least .* all 256 sent"):
-        prepare(make_config(folder, longest=3))
+        tasks.prepare(make_config(folder, longest=3))
 
 
 def test_new_tags_and_long_words_are_reported(tmp_path):
     (tmp_path / "raw").mkdir()
     for split, tag in {"train": "NOUN", "dev": "VERB", "test": "NOUN"}.items():
         (tmp_path / "raw" / f"{split}.txt").write_text(f"abc {tag}\nd NOUN\n")
-    messages = prepare(make_config(tmp_path)).messages
+    messages = tasks.prepare(make_config(tmp_path)).messages
     assert "words: 2 of train, 2 of validation, 2 of test; 2 tags" in messages
     assert "tags of validation that train lacks: VERB" in messages
     assert "1 words of train have more than 2 bytes" in " ".join(messages)
@@ -168,12 +151,6 @@ def test_metrics_are_those_of_a_known_example():
     assert task.format_predictions(outputs)[:2] == predicted
 
 
-def test_parts_of_speech_have_no_spans():
-    task = make_task(("NOUN", "VERB"))
-    assert task.criterion == "accuracy"
-    assert task.metrics({"right": np.asarray(3), "words": np.asarray(4)}) == {"accuracy": 0.75}
-
-
 def test_a_word_has_one_token_and_its_bytes():
     tokenizer = train_word_level(["can't a"], split_punctuation=False)
     columns = encode_words(["Can't ö", ""], tokenizer, 3)
@@ -185,8 +162,10 @@ def test_a_word_has_one_token_and_its_bytes():
     assert counts.tolist() == [2, 0]
 
 
-def test_the_loss_is_the_mean_over_words_and_ignores_padding():
+def test_parts_of_speech_have_no_spans_and_their_loss_is_the_mean_over_words():
     task = make_task(("NOUN", "VERB"))
+    assert task.criterion == "accuracy"
+    assert task.metrics({"right": np.asarray(3), "words": np.asarray(4)}) == {"accuracy": 0.75}
     logits = jnp.log(jnp.asarray([[[0.5, 0.5], [0.25, 0.75], [0.9, 0.1]]]))
     batch = {"tags": jnp.asarray([[0, 0, 1]]), "tags_length": jnp.asarray([2])}
     loss = task.loss(TaggerOutput(logits, batch["tags_length"]), batch)

@@ -24,16 +24,10 @@ def prepared(folder):
     return prepare(make_config(folder))
 
 
-def read_pairs(folder, split):
-    english, german = (
-        (folder / "raw" / f"{split}.{name}").read_text().splitlines() for name in ("en", "de")
-    )
-    return english, german
-
-
 def test_both_columns_end_with_the_end_token_and_decode_to_the_texts(folder, prepared):
     for split, table in prepared.tables.items():
-        for column, texts in zip(("source", "target"), read_pairs(folder, split), strict=True):
+        for column, language in (("source", "en"), ("target", "de")):
+            texts = (folder / "raw" / f"{split}.{language}").read_text().splitlines()
             tokens, lengths = table.columns[column].pad(np.arange(len(table)), 40)
             assert (np.take_along_axis(tokens, lengths[:, None] - 1, 1) == END_ID).all()
             assert decode(prepared.tokenizer, tokens) == texts

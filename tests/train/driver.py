@@ -1,85 +1,53 @@
-"""Train a small model in a separate process, for tests that kill it or run several processes.
+"""Training in a separate process that interrupts itself, or in one of several processes."""
 
-`python -m tests.train.driver FOLDER [--option value ...]` writes texts into FOLDER to train on.
-"""
-
-import dataclasses
-import json
 import os
-import random
 import signal
 import sys
-from pathlib import Path
+import time
+from typing import NamedTuple
 
 import jax
 
-from distattn_jax.tasks import TextClassificationConfig, TextClassificationData
-from distattn_jax.train import Config, OptimizerConfig, OutputConfig
-from distattn_jax.train.options import parse_options
-from distattn_jax.train.run import experiment_folder
-from experiments.commands.train import join_processes, train
-from tests.train import tiny
+from distattn_jax import sharding
+from distattn_jax.tasks import make_trainer, open_task_run, prepare
+from distattn_jax.train import Config, Run, Trainer
+from distattn_jax.train.options import replace_options
+from experiments.commands.train import call_in_turn, join_processes, train_to_end
+from tests.train.runs import StoppedError
 
 
-def write_texts(folder: Path) -> Path:
-    """Write texts whose label says if the first word comes before "e", and return their folder."""
-    raw = folder / "raw"
-    if not raw.exists():
-        raw.mkdir(parents=True)
-        draw = random.Random(0)
-        for split, count in {"train": 150, "validation": 21, "test": 21}.items():
-            lines = []
-            for _ in range(count):
-                words = [draw.choice("abcdefgh") for _ in range(draw.randint(3, 8))]
-                label = "early" if words[0] < "e" else "late"
-                lines.append(json.dumps({"text": " ".join(words), "label": label}))
-            (raw / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    return raw
+class Attempt(NamedTuple):
+    """One attempt to train a run to its end.
+
+    Args:
+      number: Signal that the process sends to itself; None to raise an error instead.
+      step: Number of steps after which the process is interrupted; by default more than a run has.
+      name: Name of the experiment.
+    """
+
+    number: signal.Signals | None = None
+    step: int = 1000
+    name: str = "little"
 
 
-def make_config(folder: Path) -> TextClassificationConfig:
-    """Return a run of two seeds: 100 steps, batches of 16 texts, a checkpoint every 10 steps."""
-    return TextClassificationConfig(
-        name="little",
-        methods=("distance_aware",),
-        seeds=2,
-        epochs=10.0,
-        data=TextClassificationData(
-            dataset="text_files",
-            directory=str(folder / "prepared"),
-            manual_dir=str(write_texts(folder)),
-            batch_size=16,
-            buckets=1,
-        ),
-        model=dataclasses.replace(tiny.MODEL, dropout_rate=(0.1,)),
-        optimizer=OptimizerConfig(learning_rate=(1e-2,), schedule="linear"),
-        output=OutputConfig(
-            directory=str(folder / "runs"), log_every=7, evaluate_every=25, checkpoint_every=10
-        ),
-    )
+def train_with_log(log: str, config: Config, *attempts: Attempt) -> None:
+    """Train in a forked process, which writes its output to the file `log`.
 
-
-def run_directory(config: Config) -> Path:
-    """Return the directory of the run of a config with one method."""
-    return Path(experiment_folder(config) / config.method)
-
-
-def main(folder: str, *flags: str) -> None:
-    """Train with the options of the command line."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
-    config = parse_options(make_config(Path(folder)), flags, program="driver")
-    jax.config.update("jax_num_cpu_devices", int(os.environ.get("DEVICES", "1")))
-    join_processes(config.mesh)
-    train(config)
-
-
-def main_with_log(log: str, *arguments: str) -> None:
-    """Call `main` in a forked process, which writes its output to the file `log`."""
+    The attempts follow each other as if each was made by a new process, but they share a trainer,
+    so that its programs are traced once.
+    """
     with open(log, "w") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background ignores it.
     try:
-        main(*arguments)
+        join_processes(config.mesh)
+        prepared = call_in_turn(lambda: prepare(config))
+        mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+        trainer = make_trainer(prepared.config, prepared, mesh)
+        for attempt in attempts:
+            run = open_task_run(replace_options(prepared.config, {"name": attempt.name}), prepared)
+            _try_to_train(trainer, run, attempt)
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -87,5 +55,24 @@ def main_with_log(log: str, *arguments: str) -> None:
             jax.distributed.shutdown()
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _try_to_train(trainer: Trainer, run: Run, attempt: Attempt) -> None:
+    """Train as the command does, and print the exit status of a run that was stopped."""
+    sent = []
+
+    def interrupt(step, state):
+        if step < attempt.step:
+            return
+        if attempt.number is None:
+            raise StoppedError
+        if not sent:
+            sent.append(attempt.number)
+            os.kill(os.getpid(), attempt.number)
+        time.sleep(0.5)  # JAX looks for signals once a second, and the run must not end before.
+
+    trainer.fit = lambda run: Trainer.fit(trainer, run, interrupt)
+    try:
+        train_to_end(trainer, run, print)
+    except StoppedError:
+        print(f"interrupted after step {attempt.step}")
+    except SystemExit as stopped:
+        print(f"exit status {stopped.code}")

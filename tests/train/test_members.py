@@ -8,65 +8,49 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.train.members import (
-    apply_setting,
-    group_size,
-    list_members,
-    stack_members,
-    varied_axes,
-)
+from distattn_jax.train import members
+from distattn_jax.train.options import replace_options
 from tests.train import tiny
 
 RATES, DROPOUTS, SEEDS = (0.1, 0.02), (0.0, 0.5), (4, 5, 6)
 
 
 def make_grid(rates, dropouts, seed, seeds):
-    return tiny.make_config(
-        model=dataclasses.replace(tiny.MODEL, dropout_rate=dropouts),
-        optimizer=dataclasses.replace(tiny.OPTIMIZER, learning_rate=rates),
-        seed=seed,
-        seeds=seeds,
-    )
+    changes = {"optimizer.learning_rate": rates, "model.dropout_rate": dropouts}
+    return replace_options(tiny.make_config(seed=seed, seeds=seeds), changes)
 
 
 GRID = make_grid(RATES, DROPOUTS, 4, 3)
 
 
 def test_the_seed_changes_faster_than_the_setting():
-    members = list_members(GRID)
-    points = [(m.setting["learning_rate"], m.setting["dropout_rate"], m.seed) for m in members]
+    listed = members.list_members(GRID)
+    points = [(m.setting["learning_rate"], m.setting["dropout_rate"], m.seed) for m in listed]
     assert points == [(rate, drop, seed) for rate in RATES for drop in DROPOUTS for seed in SEEDS]
 
 
 def test_the_grid_is_the_product_of_all_options_with_several_values():
-    model = dataclasses.replace(
-        GRID.model,
-        initial_weight=(0.1, 0.2),
-        initial_shape=(0.0, 1.0),
-        distance_rate=(1.0, 2.0, 3.0),
-    )
-    members = list_members(dataclasses.replace(GRID, model=model))
-    assert len(members) == 2 * 2 * 2 * 2 * 3 * 3
-    assert len({(m.seed, *m.setting.values()) for m in members}) == len(members)
-    assert varied_axes(members) == (
+    more = {"model.initial_weight": (0.1, 0.2), "model.initial_shape": (0.0, 1.0)}
+    grid = replace_options(GRID, more | {"model.distance_rate": (1.0, 2.0, 3.0)})
+    listed = members.list_members(grid)
+    assert len(listed) == 2 * 2 * 2 * 2 * 3 * 3
+    assert len({(m.seed, *m.setting.values()) for m in listed}) == len(listed)
+    assert members.varied_axes(listed) == (
         *("learning_rate", "dropout_rate", "initial_weight", "initial_shape", "distance_rate"),
     )
-
-
-def test_an_axis_with_one_value_is_not_varied():
-    assert varied_axes(list_members(GRID)) == ("learning_rate", "dropout_rate")
-    assert varied_axes(list_members(tiny.make_config(seeds=3))) == ()
+    assert members.varied_axes(members.list_members(GRID)) == ("learning_rate", "dropout_rate")
+    assert members.varied_axes(members.list_members(tiny.make_config(seeds=3))) == ()
 
 
 def test_a_setting_replaces_its_axes_of_the_grid_and_no_other():
-    found = apply_setting(GRID, {"learning_rate": 0.5, "distance_rate": 2.0})
+    found = members.apply_setting(GRID, {"learning_rate": 0.5, "distance_rate": 2.0})
     assert found.optimizer == dataclasses.replace(GRID.optimizer, learning_rate=(0.5,))
     assert found.model == dataclasses.replace(GRID.model, distance_rate=(2.0,))
     assert dataclasses.replace(found, optimizer=GRID.optimizer, model=GRID.model) == GRID
 
 
 def test_a_seed_has_the_same_key_in_every_setting():
-    keys, settings = stack_members(list_members(GRID))
+    keys, settings = members.stack_members(members.list_members(GRID))
     data = np.asarray(jax.random.key_data(keys)).reshape(4, 3, -1)
     assert len({tuple(key) for key in data[0].tolist()}) == 3
     np.testing.assert_array_equal(data, np.broadcast_to(data[:1], data.shape))
@@ -89,13 +73,6 @@ def together(grid):
     return train_three_steps(step, initial_state(), GRID)
 
 
-@pytest.fixture(scope="module")
-def steps():
-    """The step of a single member, without and with dropout."""
-    configs = [make_grid(RATES[:1], (rate,), 0, 1) for rate in DROPOUTS]
-    return [tiny.make_step(tiny.make_task(config)) for config in configs]
-
-
 def train_three_steps(step, training, config):
     lengths = ([6, 3, 5, 1], [4, 4, 2], [1, 6, 6, 2])
     batches = [tiny.make_batch(one, seed=seed) for seed, one in enumerate(lengths)]
@@ -103,13 +80,16 @@ def train_three_steps(step, training, config):
     return jax.tree.map(np.asarray, state.params)
 
 
-def test_a_member_of_a_grid_is_trained_like_a_single_model(together, steps):
+def test_a_member_of_a_grid_is_trained_like_a_single_model(together):
     seed = SEEDS[-1]
+    # The programs without and with dropout differ, and those of the learning rates do not.
+    tasks = [tiny.make_task(make_grid(RATES[:1], (rate,), 0, 1)) for rate in DROPOUTS]
+    steps = dict(zip(DROPOUTS, map(tiny.make_step, tasks), strict=True))
     task = tiny.make_task(make_grid(RATES[:1], DROPOUTS[:1], seed, 1))
     training = tiny.make_state(task)
     for setting, (rate, dropout) in enumerate(itertools.product(RATES, DROPOUTS)):
         config, copy = make_grid((rate,), (dropout,), seed, 1), jax.tree.map(jnp.copy, training)
-        single = train_three_steps(steps[DROPOUTS.index(dropout)], copy, config)
+        single = train_three_steps(steps[dropout], copy, config)
         member = len(SEEDS) * setting + SEEDS.index(seed)
         for one, every in zip(jax.tree.leaves(single), jax.tree.leaves(together), strict=True):
             np.testing.assert_allclose(every[member], one[0], rtol=1e-6, atol=1e-6)
@@ -127,7 +107,7 @@ def test_groups_of_members_are_trained_like_all_members_at_once(together, grid):
     [(48, 12, 12), (48, 13, 12), (7, 4, 1), (6, 6, 0), (6, 9, 0), (6, 0, 0)],
 )
 def test_groups_are_equal_and_at_most_as_large_as_the_limit(count, limit, size):
-    assert group_size(count, limit) == size
+    assert members.group_size(count, limit) == size
 
 
 def test_members_with_different_seeds_or_settings_differ(together):
@@ -138,7 +118,7 @@ def test_members_with_different_seeds_or_settings_differ(together):
 
 def test_the_dropout_mask_differs_between_seeds_and_steps(grid):
     step, initial_state = grid
-    _, settings = stack_members(list_members(GRID))
+    _, settings = members.stack_members(members.list_members(GRID))
     settings |= {"learning_rate": jnp.zeros_like(settings["learning_rate"])}
     training = initial_state()
     state, sums = training.state, training.sums

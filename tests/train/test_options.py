@@ -6,42 +6,20 @@ import json
 import pytest
 
 from distattn_jax.tasks import ModelConfig, TextClassificationConfig
-from distattn_jax.train import OptimizerConfig, Options, option
+from distattn_jax.train import OptimizerConfig, Options, option, options
 from distattn_jax.train.flags import OTHER_NAMES, make_flag, suggest_option
-from distattn_jax.train.options import (
-    describe_differences,
-    iterate_options,
-    list_set_options,
-    options_from_dict,
-    options_read_by,
-    options_to_dict,
-    parse_options,
-    replace_options,
-    result_options,
-)
 
 CONFIG = TextClassificationConfig()
 
 
 def parse(*arguments):
-    return parse_options(CONFIG, arguments, program="program")
-
-
-def refusal(capsys, *arguments):
-    """Return the last line that is printed about arguments that are refused."""
-    with pytest.raises(SystemExit) as exit:
-        parse(*arguments)
-    assert exit.value.code == 2
-    return capsys.readouterr().err.splitlines()[-1]
-
-
-def test_an_empty_command_line_changes_nothing():
-    assert parse() == CONFIG
+    return options.parse_options(CONFIG, arguments, program="program")
 
 
 @pytest.mark.parametrize(
     ("arguments", "name", "expected"),
     [
+        ((), "seeds", 1),  # An empty command line changes nothing.
         (("--seeds", "3"), "seeds", 3),
         (("--model.heads", "8"), "model.heads", 8),
         (("--model.head-features", "8"), "model.head_features", 8),
@@ -58,8 +36,8 @@ def test_an_empty_command_line_changes_nothing():
 )
 def test_a_flag_sets_the_option_of_its_dotted_name_and_no_other(arguments, name, expected):
     changed = parse(*arguments)
-    assert changed == replace_options(CONFIG, {name: expected})
-    value = {option_name: value for option_name, _, value in iterate_options(changed)}[name]
+    assert changed == options.replace_options(CONFIG, {name: expected})
+    value = {option_name: value for option_name, _, value in options.iterate_options(changed)}[name]
     assert (value, type(value)) == (expected, type(expected))
 
 
@@ -71,16 +49,22 @@ def test_options_that_are_valid_only_together_can_be_set_together():
 
 def test_the_options_that_a_command_line_sets_are_listed_by_dotted_name():
     arguments = ["--seeds", "3", "--model.head-features=8", "--model.initial-shape", "-0.5", "a-b"]
-    assert list_set_options(arguments) == {"seeds", "model.head_features", "model.initial_shape"}
+    assert options.list_set_options(arguments) == {
+        "seeds",
+        "model.head_features",
+        "model.initial_shape",
+    }
 
 
 def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys):
-    config = replace_options(CONFIG, {"model.heads": 2, "optimizer.learning_rate": (0.5, 0.25)})
+    config = options.replace_options(
+        CONFIG, {"model.heads": 2, "optimizer.learning_rate": (0.5, 0.25)}
+    )
     with pytest.raises(SystemExit) as exit:
-        parse_options(config, ["--help"], program="program")
+        options.parse_options(config, ["--help"], program="program")
     assert exit.value.code == 0
     text = "".join(capsys.readouterr().out.split())  # Line breaks depend on the terminal.
-    for name, field, _ in iterate_options(config):
+    for name, field, _ in options.iterate_options(config):
         assert make_flag(name) in text
         assert "".join(field.metadata["explanation"].split()) in text
     assert "attentionheads(now:2)" in text
@@ -131,13 +115,15 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
     ],
 )
 def test_the_error_names_what_is_refused_and_what_is_allowed(capsys, arguments, messages):
-    text = refusal(capsys, *arguments)
-    for message in messages:
-        assert message in text
+    with pytest.raises(SystemExit) as exit:
+        parse(*arguments)
+    assert exit.value.code == 2
+    text = capsys.readouterr().err.splitlines()[-1]
+    assert all(message in text for message in messages), text
 
 
 def test_every_name_of_another_program_leads_to_an_option():
-    known = {name for name, *_ in iterate_options(CONFIG)}
+    known = {name for name, *_ in options.iterate_options(CONFIG)}
     known |= {"model.pretrained", "data.batch_tokens"}
     for option_name, others in OTHER_NAMES.items():
         for other in others:
@@ -145,27 +131,27 @@ def test_every_name_of_another_program_leads_to_an_option():
 
 
 def test_a_config_survives_json():
-    config = replace_options(
+    config = options.replace_options(
         CONFIG, {"methods": ("vanilla", "adapted"), "model.dropout_rate": (0.0, 0.5), "seed": 3}
     )
-    saved = json.loads(json.dumps(options_to_dict(config)))
+    saved = json.loads(json.dumps(options.options_to_dict(config)))
     assert saved["model.dropout_rate"] == [0.0, 0.5]
-    assert options_from_dict(CONFIG, saved) == config
-    assert hash(options_from_dict(CONFIG, saved)) == hash(config)
+    assert options.options_from_dict(CONFIG, saved) == config
+    assert hash(options.options_from_dict(CONFIG, saved)) == hash(config)
 
 
 def test_json_with_an_unknown_option_is_refused():
     message = r"unknown option 'model.head': did you mean 'model.heads'"
     with pytest.raises(ValueError, match=message):
-        options_from_dict(CONFIG, {"model.head": 4})
+        options.options_from_dict(CONFIG, {"model.head": 4})
 
 
 def test_differences_are_described_with_both_values():
-    before = options_to_dict(CONFIG)
+    before = options.options_to_dict(CONFIG)
     model = dataclasses.replace(ModelConfig(), layers=2)
-    after = options_to_dict(TextClassificationConfig(model=model, seeds=3)) | {"new": 1}
-    assert describe_differences(before, before) == []
-    assert describe_differences(before, after) == [
+    after = options.options_to_dict(TextClassificationConfig(model=model, seeds=3)) | {"new": 1}
+    assert options.describe_differences(before, before) == []
+    assert options.describe_differences(before, after) == [
         "model.layers: 1 before, 2 now",
         "new: nothing before, 1 now",
         "seeds: 1 before, 3 now",
@@ -190,7 +176,7 @@ class Outer(Options):
 
 
 def test_options_declared_without_metadata_change_the_result_of_all_methods_and_form_no_grid():
-    metadata = {name: field.metadata for name, field, _ in iterate_options(Outer())}
+    metadata = {name: field.metadata for name, field, _ in options.iterate_options(Outer())}
     shown = ("grid", "changes_result", "methods")
     assert [metadata["size"][key] for key in shown] == [False, True, None]
     assert metadata["inner.rate"]["grid"]
@@ -198,19 +184,14 @@ def test_options_declared_without_metadata_change_the_result_of_all_methods_and_
 
 
 def test_result_options_leave_out_those_that_cannot_change_the_result():
-    assert result_options(Outer()) == {"size": 1, "inner.rate": [0.5], "inner.distance": 4}
+    assert options.result_options(Outer()) == {"size": 1, "inner.rate": [0.5], "inner.distance": 4}
 
 
 @pytest.mark.parametrize(("method", "reads"), [("near", True), ("far", True), ("other", False)])
 def test_a_method_reads_the_options_that_name_it_or_no_method(method, reads):
     expected = {"size": 1, "inner.rate": (0.5,), "inner.folder": "here"}
     expected |= {"inner.distance": 4} if reads else {}
-    assert options_read_by(Outer(), method) == expected
-
-
-def test_an_option_of_the_grid_needs_at_least_one_value():
-    with pytest.raises(ValueError, match=r"^inner.rate must be at least one value; got \(\)"):
-        replace_options(Outer(), {"inner.rate": ()})
+    assert options.options_read_by(Outer(), method) == expected
 
 
 @pytest.mark.parametrize(
@@ -221,9 +202,10 @@ def test_an_option_of_the_grid_needs_at_least_one_value():
         ({"size": 1.0}, "size must be int; got 1.0"),
         ({"inner.rate": 0.5}, "inner.rate must be a tuple of float; got 0.5"),
         ({"inner.rate": (1, None)}, r"inner.rate must be a tuple of float; got \(1, None\)"),
+        ({"inner.rate": ()}, r"inner.rate must be at least one value; got \(\)"),
         ({"inner.folder": None}, "inner.folder must be str; got None"),
     ],
 )
-def test_a_value_of_another_type_is_refused(changes, message):
+def test_a_value_of_another_type_and_an_empty_grid_are_refused(changes, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        replace_options(Outer(), changes)
+        options.replace_options(Outer(), changes)

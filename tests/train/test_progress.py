@@ -32,14 +32,25 @@ def clock():
     return Clock()
 
 
-def run(progress, clock, steps, seconds_each):
+@pytest.fixture
+def log():
+    return io.StringIO()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal that is 80 columns wide."""
+    monkeypatch.setenv("COLUMNS", "80")
+    return Terminal()
+
+
+def run(progress, clock, steps, seconds_each, **values):
     for step in steps:
         clock.now += seconds_each
-        progress.update(step, {"loss": 1 / step})
+        progress.update(step, values or {"loss": 1 / step})
 
 
-def test_a_log_has_one_line_per_interval_and_the_last_step(clock):
-    log = io.StringIO()
+def test_a_log_has_one_line_per_interval_and_the_last_step(clock, log):
     with Progress(100, stream=log, every_seconds=10, clock=clock) as progress:
         run(progress, clock, range(1, 16), seconds_each=2.0)
     lines = log.getvalue().splitlines()
@@ -48,8 +59,7 @@ def test_a_log_has_one_line_per_interval_and_the_last_step(clock):
     assert "\r" not in log.getvalue()
 
 
-def test_closing_twice_shows_the_last_line_once(clock):
-    log = io.StringIO()
+def test_closing_twice_shows_the_last_line_once(clock, log):
     progress = Progress(3, stream=log, clock=clock)
     run(progress, clock, [1, 2, 3], seconds_each=20.0)
     progress.close()
@@ -58,9 +68,7 @@ def test_closing_twice_shows_the_last_line_once(clock):
     assert log.getvalue().endswith("0:00:00 left\n")
 
 
-def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    terminal = Terminal()
+def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, terminal):
     with Progress(1000, stream=terminal, clock=clock) as progress:
         run(progress, clock, range(1, 1001), seconds_each=1 / 1024)
     text = terminal.getvalue()
@@ -71,51 +79,41 @@ def test_a_terminal_is_redrawn_in_place_at_most_ten_times_a_second(clock, monkey
     assert "1000/1000  loss 0.001  1024 steps/s  0:00:00 left" in drawn[-1]
 
 
-def test_the_bar_shows_the_completed_fraction(clock, monkeypatch):
+def test_the_bar_shows_the_completed_fraction(clock, terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
-    terminal = Terminal()
     with Progress(10, stream=terminal, clock=clock) as progress:
         run(progress, clock, [5], seconds_each=1.0)
     assert "[" + 15 * "#" + 15 * "-" + "]  " in terminal.getvalue()
 
 
+VALUES = {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456}
+
+
 @pytest.mark.parametrize("columns", [20, 40, 55, 60, 100])
-def test_a_line_fits_the_terminal_and_overwrites_the_previous_line(clock, monkeypatch, columns):
+def test_a_line_fits_the_terminal_and_overwrites_the_previous_line(
+    clock, terminal, monkeypatch, columns
+):
     monkeypatch.setenv("COLUMNS", str(columns))
-    terminal = Terminal()
     progress = Progress(1000, stream=terminal, clock=clock)
-    clock.now += 1
-    progress.update(10, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
-    clock.now += 1
-    progress.update(20, {"loss": 1.0})
+    run(progress, clock, [10], 1.0, **VALUES)
+    run(progress, clock, [20], 1.0, loss=1.0)
     first, second = terminal.getvalue().split("\r")[1:]
     assert len(first.rstrip()) < columns
     assert len(first) <= len(second) < columns
     assert "20/1000" in second
+    monkeypatch.setenv("COLUMNS", "18")  # The terminal becomes narrower.
+    run(progress, clock, [30], 1.0)
+    assert len(terminal.getvalue().split("\r")[-1]) < 18
 
 
-def test_a_line_fits_a_terminal_that_became_narrower(clock, monkeypatch):
-    terminal = Terminal()
-    progress = Progress(10, stream=terminal, clock=clock)
-    for step, columns in ((1, 100), (2, 40)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        run(progress, clock, [step], seconds_each=1.0)
-    assert len(terminal.getvalue().split("\r")[-1]) < 40
-
-
-def test_a_narrow_terminal_drops_values_before_the_time_left(clock, monkeypatch):
+def test_a_narrow_terminal_drops_values_before_the_time_left(clock, terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    terminal = Terminal()
     progress = Progress(1000, stream=terminal, clock=clock)
-    clock.now += 1
-    progress.update(10, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
-    clock.now += 1
-    progress.update(20, {"loss": 0.123456, "accuracy": 0.98765, "norm": 1.23456})
+    run(progress, clock, [10, 20], 1.0, **VALUES)
     assert terminal.getvalue().endswith("\r  20/1000  loss 0.1235  10 steps/s  0:01:38 left")
 
 
-def test_the_speed_begins_after_the_first_step_which_may_compile(clock):
-    log = io.StringIO()
+def test_the_speed_begins_after_the_first_step_which_may_compile(clock, log):
     progress = Progress(10_000, stream=log, every_seconds=10, clock=clock)
     for step, seconds in ((9_001, 0.02), (9_008, 10.0)):
         clock.now += seconds
@@ -148,16 +146,14 @@ def test_a_line_of_a_run_counts_only_steps_that_the_device_has_done(tmp_path, mo
     assert log.getvalue().startswith("1/5")
 
 
-def test_the_speed_is_the_mean_of_the_last_30_seconds(clock):
-    log = io.StringIO()
+def test_the_speed_is_the_mean_of_the_last_30_seconds(clock, log):
     progress = Progress(100_000, stream=log, clock=clock)
     run(progress, clock, [1], seconds_each=300.0)  # the first step compiles
     run(progress, clock, range(101, 1_001, 100), seconds_each=10.0)
     assert "10 steps/s  2:45:10 left" in log.getvalue().splitlines()[-1]
 
 
-def test_a_pause_counts_for_the_time_left_but_not_for_the_speed(clock):
-    log = io.StringIO()
+def test_a_pause_counts_for_the_time_left_but_not_for_the_speed(clock, log):
     progress = Progress(100, stream=log, every_seconds=1, clock=clock)
     run(progress, clock, [1, 6], seconds_each=10.0)
     clock.now += 15.0  # a validation
@@ -175,9 +171,7 @@ def test_values_are_converted_only_when_a_line_is_due(clock):
             return 1.0
 
     with Progress(10, stream=io.StringIO(), clock=clock) as progress:
-        for step in range(10):
-            clock.now += 0.5
-            progress.update(step, {"loss": Value()})
+        run(progress, clock, range(10), 0.5, loss=Value())
     assert Value.reads == 2  # the first line and the last
 
 
@@ -185,15 +179,11 @@ def test_progress_without_updates_writes_nothing(clock):
     for stream in (io.StringIO(), Terminal()):
         Progress(10, stream=stream, clock=clock).close()
         assert stream.getvalue() == ""
-
-
-def test_a_total_below_one_raises():
     with pytest.raises(ValueError, match="total must be at least 1; got 0"):
         Progress(0)
 
 
-def test_a_log_says_once_that_an_activity_is_under_way():
-    log = io.StringIO()
+def test_a_log_says_once_that_an_activity_is_under_way(log):
     with show_elapsed("compiling", stream=log, every_seconds=0.001):
         assert log.getvalue() == "compiling ...\n"
     assert log.getvalue() == "compiling ...\n"

@@ -2,13 +2,7 @@
 
 import pytest
 
-from distattn_jax.train.results import (
-    best_member,
-    group_by_setting,
-    measured_splits,
-    select_members,
-    values_by_seed,
-)
+from distattn_jax.train import results
 
 
 def make_result(criterion, *rows):
@@ -30,7 +24,7 @@ ROWS = ((0.1, 0, 0.9), (0.2, 0, 0.7), (0.1, 1, 0.3), (0.2, 1, 0.8))
 
 
 def test_members_are_grouped_by_setting_in_the_order_of_the_result():
-    assert group_by_setting(make_result("accuracy", *ROWS)) == [[0, 2], [1, 3]]
+    assert results.group_by_setting(make_result("accuracy", *ROWS)) == [[0, 2], [1, 3]]
 
 
 @pytest.mark.parametrize(
@@ -41,20 +35,25 @@ def test_the_setting_with_the_best_mean_and_the_best_single_member_are_found(
     criterion, members, best, best_of_setting
 ):
     result = make_result(criterion, *ROWS)
-    assert select_members(result) == members
-    assert best_member(result) == best
-    assert best_member(result, members) == best_of_setting
+    assert results.select_members(result) == members
+    assert results.best_member(result) == best
+    assert results.best_member(result, members) == best_of_setting
 
 
 def test_the_metric_of_the_selected_setting_is_listed_by_seed():
     result = make_result("accuracy", *ROWS)
-    assert values_by_seed(result, "test", "accuracy") == {0: 0.35, 1: 0.4}
-    assert values_by_seed(result, "validation", "accuracy", [0]) == {0: 0.9}
-    assert values_by_seed(result, "test", "unknown") == {}
+    assert results.values_by_seed(result, "test", "accuracy") == {0: 0.35, 1: 0.4}
+    assert results.values_by_seed(result, "validation", "accuracy", [0]) == {0: 0.9}
+    assert results.values_by_seed(result, "test", "unknown") == {}
 
 
 def test_the_test_set_counts_only_if_all_results_hold_it():
     result = make_result("accuracy", *ROWS)
     search = {**result, "members": [{"validation": {"accuracy": 0.5}}]}
-    assert measured_splits([result, result]) == ("validation", "test")
-    assert measured_splits([result, search]) == ("validation",)
+    assert results.measured_splits([result, result]) == ("validation", "test")
+    assert results.measured_splits([result, search]) == ("validation",)
+
+
+def test_the_score_is_higher_for_lower_errors_and_for_higher_accuracies():
+    assert results.score("rmse", 0.5) > results.score("rmse", 0.7)
+    assert results.score("accuracy", 0.7) > results.score("accuracy", 0.5)

@@ -44,7 +44,7 @@ def test_a_run_stores_its_config_its_data_and_further_files(config):
     assert (run.result, run.steps) == (None, None)
 
 
-def test_a_run_with_another_config_is_refused_with_all_differences(config):
+def test_a_run_with_another_config_or_task_is_refused_with_all_differences(config):
     run = start(config)
     changes = {"model.features": 16, "optimizer.b1": 0.8, "output.evaluate_every": 7}
     other = replace_options(config, changes)
@@ -54,6 +54,10 @@ def test_a_run_with_another_config_is_refused_with_all_differences(config):
     assert "optimizer.b1: 0.9 before, 0.8 now" in str(refused.value)
     assert "output.evaluate_every: 0 before, 7 now" in str(refused.value)
     assert load_config(run.path) == config  # The stored config was not overwritten.
+    edit_config(run, lambda saved: {**saved, "task": "pair_classification"})
+    message = "task: pair_classification before, text_classification now"
+    with pytest.raises(RunError, match=message):
+        start(config)
 
 
 def test_a_run_can_be_resumed_with_other_devices_folders_and_intervals(config):
@@ -70,14 +74,6 @@ def test_a_run_can_be_resumed_with_other_devices_folders_and_intervals(config):
     )
     assert start(config) == start(moved)
     assert load_config(start(moved).path) == moved
-
-
-def test_a_run_of_another_task_is_refused(config):
-    run = start(config)
-    edit_config(run, lambda saved: {**saved, "task": "pair_classification"})
-    message = "task: pair_classification before, text_classification now"
-    with pytest.raises(RunError, match=message):
-        start(config)
 
 
 def test_a_run_is_refused_if_its_weights_or_data_changed(config):
@@ -100,7 +96,7 @@ def test_a_run_that_lacks_newer_options_is_loaded_and_resumed_with_their_default
     assert start(config).path == run.path
 
 
-def test_a_run_of_an_older_version_is_refused_with_one_line(config):
+def test_a_run_of_an_older_version_and_another_folder_are_refused_with_one_line(config):
     run = start(config)
     edit_config(run, lambda saved: {k: v for k, v in saved.items() if k != "format"})
     message = "was written by an earlier version of distattn_jax, .* or train it again.$"
@@ -108,11 +104,8 @@ def test_a_run_of_an_older_version_is_refused_with_one_line(config):
         load_config(run.path)
     with pytest.raises(RunError, match=message):
         start(config)
-
-
-def test_a_folder_without_a_config_is_not_a_run(tmp_path):
     with pytest.raises(RunError, match=r"is not a run: it holds no config.json"):
-        load_config(tmp_path)
+        load_config(run.path.parent)
 
 
 def test_an_output_folder_that_cannot_be_written_is_named(config, tmp_path):

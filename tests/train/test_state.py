@@ -22,12 +22,9 @@ def training():
     return tiny.make_state(tiny.make_task(CONFIG), {EMBEDDING: VECTORS})
 
 
-def test_all_members_start_with_the_given_parameters(training):
+def test_parameters_are_given_or_depend_on_the_seed_and_not_on_the_setting(training):
     embedding = training.state.params["text"]["embedding"]["embedding"]
     np.testing.assert_array_equal(embedding, np.broadcast_to(VECTORS, (4, 12, 8)))
-
-
-def test_other_parameters_depend_on_the_seed_and_not_on_the_setting(training):
     kernels = np.asarray(training.state.params["text"]["project"]["kernel"]).reshape(2, 2, -1)
     assert (kernels[:, 0] != kernels[:, 1]).all()
     np.testing.assert_array_equal(kernels[0], kernels[1])

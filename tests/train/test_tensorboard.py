@@ -53,11 +53,8 @@ def read_events(path):
     while data:
         (size,) = struct.unpack("<Q", data[:8])
         assert is_masked_checksum(data[8:12], data[:8])
-        record, checksum, data = (
-            data[12 : 12 + size],
-            data[12 + size : 16 + size],
-            data[16 + size :],
-        )
+        record, checksum = data[12 : 12 + size], data[12 + size : 16 + size]
+        data = data[16 + size :]
         assert is_masked_checksum(checksum, record)
         event = dict(read_fields(record))
         values = [dict(read_fields(value)) for _, value in read_fields(event.get(5, b""))]
@@ -79,21 +76,16 @@ def test_checksums_equal_published_values(data, checksum):
 
 
 def test_events_are_read_as_they_were_written(tmp_path):
+    tag = "größe/" + "long " * 40
     clock = iter([1.0e9, 1.0e9 + 0.25, 1.0e9 + 1.5, 1.0e9 + 2.0]).__next__
     with EventWriter(tmp_path / "run", clock=clock) as writer:
-        writer.write(0, {"loss": 2.5, "größe/" + "long " * 40: -1e-3})
+        writer.write(0, {"loss": 2.5, tag: -1e-3})
         writer.write(300_000_000_000, {"loss": np.float32(0.5), "accuracy": jnp.asarray(0.75)})
     (path,) = (tmp_path / "run").iterdir()
     assert "tfevents" in path.name
-    tag = "größe/" + "long " * 40
     assert list(read_events(path)) == [
         (1.0e9 + 0.25, 0, b"brain.Event:2", {}),
-        (
-            1.0e9 + 1.5,
-            0,
-            None,
-            {"loss": 2.5, tag: struct.unpack("<f", struct.pack("<f", -1e-3))[0]},
-        ),
+        (1.0e9 + 1.5, 0, None, {"loss": 2.5, tag: float(np.float32(-1e-3))}),
         (1.0e9 + 2.0, 300_000_000_000, None, {"loss": 0.5, "accuracy": 0.75}),
     ]
 
@@ -116,13 +108,8 @@ def test_flushed_events_can_be_read_before_the_file_is_closed(tmp_path):
 
 
 def test_two_writers_of_the_same_second_write_two_files(tmp_path):
-    with EventWriter(tmp_path, clock=lambda: 5.0), EventWriter(tmp_path, clock=lambda: 5.0):
-        assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_a_negative_step_raises(tmp_path):
-    with (
-        EventWriter(tmp_path) as writer,
-        pytest.raises(ValueError, match="step must be at least 0; got -1"),
-    ):
-        writer.write(-1, {"loss": 1.0})
+    with EventWriter(tmp_path, clock=lambda: 5.0) as writer:
+        with EventWriter(tmp_path, clock=lambda: 5.0):
+            assert len(list(tmp_path.iterdir())) == 2
+        with pytest.raises(ValueError, match="step must be at least 0; got -1"):
+            writer.write(-1, {"loss": 1.0})

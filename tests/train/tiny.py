@@ -1,6 +1,6 @@
 """Text classifier that compiles in seconds, random texts for it, and a few steps of training."""
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from distattn_jax import sharding
@@ -51,8 +51,14 @@ def make_batch(lengths, *, seed=0, size=4, length=6):
     indices = np.arange(size)
     indices[len(lengths) :] = -1
     rows = make_table(lengths, seed=seed).take(indices, length)
-    weight = (indices >= 0).astype(np.float32)
-    return {name: jnp.asarray(column) for name, column in {**rows, "weight": weight}.items()}
+    return {**rows, "weight": (indices >= 0).astype(np.float32)}
+
+
+def random_parameters(task):
+    """Return random parameters of all members, made without compiling a program."""
+    draw = np.random.default_rng(0)
+    shapes = abstract_state(task, sharding.make_mesh(1, 1)).state.params
+    return jax.tree.map(lambda leaf: draw.normal(size=leaf.shape).astype(leaf.dtype) / 2, shapes)
 
 
 def make_state(task, initial_parameters=None):
@@ -62,21 +68,12 @@ def make_state(task, initial_parameters=None):
     return make_initial_state(task, given, abstract)()
 
 
-def make_steps(task, **arguments):
-    """Return the training steps of all members on a stack of batches, for a run of 10 steps."""
-    return make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
-
-
 def make_step(task, **arguments):
     """Return the training step of all members on one batch, for a run of 10 steps."""
-    return take_one_step(make_steps(task, **arguments))
-
-
-def take_one_step(steps):
-    """Return a function that takes one of these training steps, on one batch."""
+    steps = make_train_steps(task, make_schedule(task.config.optimizer, 10), **arguments)
 
     def step(state, sums, settings, batch):
-        stack = {name: jnp.stack([column] * STACKED) for name, column in batch.items()}
+        stack = {name: np.stack([column] * STACKED) for name, column in batch.items()}
         return steps(state, sums, settings, stack, 0, 1)
 
     return step

@@ -177,10 +177,10 @@ class KernelCalls(abc.ABC):
         return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
 
     def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Return the gradients that the kernel `query_gradient` computes, and -D.
+        """Run the kernel `query_gradient`. Return its gradients, and the vector -D.
 
-        -D is `BackwardOperands.negative_delta`, shape (B, N, T), possibly padded. The other
-        gradient kernels need it.
+        The caller stores -D, shape (B, N, T), possibly padded, in `BackwardOperands.negative_delta`
+        for the other gradient kernels.
         """
         query = self.operands.query
         names = self.plan.scoring.gradient_names

@@ -256,17 +256,16 @@ def schedule_diagonal_blocks(
 ) -> TileSchedule:
     """Return the tiles of queries that each block of diagonals visits.
 
-    Tile t consists of the queries i to i + `tile_size` - 1, with i = t * `tile_size`. For this
-    tile, the kernel computes `block_rows` / `tile_size` squares of the score map. The first square
-    begins at key i + x - `origin`, where x is the first diagonal of the block, and the others
-    follow. The keys therefore move with the queries, and some of them may lie before key 0. All
-    sizes must be multiples of `tile_size`, and `inputs.radius` must be None.
+    A tile has `tile_size` queries. For each tile, the kernel computes a strip of `block_rows` keys
+    that begins on the first diagonal of the block. The strip thus moves with the queries, and may
+    begin before key 0. All sizes must be multiples of `tile_size`, and `inputs.radius` must be
+    None.
 
     Args:
       inputs: Restrictions of the call.
       blocks: Number of blocks of diagonals.
       block_rows: Number of diagonals in a block.
-      tile_size: Number of queries in a tile. A square has as many keys as queries.
+      tile_size: Number of queries in a tile.
       origin: Index of the diagonal of query 0 and key 0. Diagonal x contains the queries i and keys
         j with j - i = x - origin.
     """

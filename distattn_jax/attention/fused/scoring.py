@@ -46,9 +46,9 @@ class TileScores(NamedTuple):
       is_far: True if f is one constant in the whole tile, because every key of the tile is far from
         every query of the tile.
       log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
-        q · k. It is one number for the whole tile: where the derivative is 0 instead, `scores` is
-        -1e30, so that the weight is 0. The kernel must multiply the weights by the derivative. If
-        None, `Scoring.product_gradient` multiplies by the derivative instead.
+        q · k, one number for all entries of the tile. The kernel must multiply the weights by this
+        derivative. Entries whose derivative is 0 have the score -1e30, so that their weight is 0.
+        If None, the kernel calls `Scoring.product_gradient` instead.
     """
 
     scores: Array

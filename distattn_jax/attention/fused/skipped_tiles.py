@@ -172,7 +172,7 @@ def sum_skipped_rows(
     before: bool,
     after: bool,
 ) -> Float[Array, "B N blocks W"]:
-    """Return, for each block, the sum of the vectors of x whose columns the block skips.
+    """Sum the vectors of the columns of the score map that each block and head skips.
 
     Args:
       x: One vector of width W for each column of the score map. The columns are keys if the blocks

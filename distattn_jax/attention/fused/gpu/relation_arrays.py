@@ -199,9 +199,10 @@ class RelationArrays:
     def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
         """Return the index of each query, and the index of the key for each query and relation.
 
-        Key i + offset + r - k is in relation r to query i. Its index may be negative or larger than
-        the index of the last key: then there is no such key. If r is 0 or 2k, other keys can also
-        be in relation r.
+        Relations r are numbered from 0 to 2k, where k is the largest distance that has a relation
+        of its own. Query i and the key with index i + offset + r - k have the relation r. The
+        index may be negative or beyond the last key: then there is no such key. The relations 0
+        and 2k have further keys, which are farther away.
         """
         k, offset = self.scoring.clip_distance, self.operands.offset
         query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]

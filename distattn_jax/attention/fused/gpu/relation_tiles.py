@@ -79,10 +79,10 @@ class RelationTile(NamedTuple):
         entries: jax.Array,
         row_sum: jax.Array | None = None,
     ) -> list[jax.Array]:
-        """Add the entries of the end relations 0 and 2k in each row to the sums of the row.
+        """Sum the entries of a tile whose query and key have the relation 0 or 2k, for each row.
 
-        Return the new sums. Each end relation has its own sums. The rows of the tile must be
-        queries.
+        Return `sums` plus these sums, separately for each of the two relations. The rows of the
+        tile must be queries.
 
         Args:
           sums: Sums before this tile, one vector for each of `sides`. A vector has one number per

@@ -32,10 +32,10 @@ def view_tile(
       products: Tile of the products q · k, including the terms for relations or positions.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
-      needs_weights: False if the kernel uses the weights of far tiles only for the gradient of the
-        products. A tile is far if the distance function is treated as constant in it.
-        `TileScores.log_derivative` of the result may then be present, and the kernel must multiply
-        the weights by this derivative. If True, `log_derivative` is None.
+      needs_weights: If False, the result may contain `TileScores.log_derivative`, and the kernel
+        must multiply the attention weights by this derivative. Pass False only if the kernel has no
+        other use for the weights of a far tile, in which the distance function is treated as
+        constant. If True, `log_derivative` is None.
     """
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)

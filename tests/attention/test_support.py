@@ -1,4 +1,4 @@
-"""Calls that the fused kernels do not support: the error names the reason, None falls back."""
+"""Calls that an implementation does not support: the error names the reason, None falls back."""
 
 import dataclasses
 import re
@@ -72,30 +72,63 @@ UNSUPPORTED_ON_TPU = {
     "it needs a TPU v5e or newer; got TPU v4": {"tpu_kinds": ["TPU v4"]},
     "float32 inputs need a local TPU": {"dtype": "float32"},
 }
-CASES = [("cuda", *item) for item in UNSUPPORTED.items()]
-CASES += [("tpu", *item) for item in UNSUPPORTED_ON_TPU.items()]
+UNSUPPORTED_BY_CUDNN = {
+    "cannot be written as dot-product attention": {"variant": DISTANCE_AWARE},
+    "received, weights and logsumexp must be False": {"received": True},
+    "dropout_rate must be 0": {"dropout_rate": 0.1, "dropout_key": jax.random.key(0)},
+    "mask must be None": {"mask": jnp.ones((1, 1, 5, 7), bool)},
+    "query_segments must be None": {
+        "query_segments": jnp.zeros((2, 5), int),
+        "key_segments": jnp.zeros((2, 7), int),
+    },
+    "local_window_size must be None": {"local_window_size": 3},
+    "query_offset must be 0": {"is_causal": True, "query_offset": 1},
+    "must all be bfloat16 or float16": {"dtype": "float32"},
+    "at most 128 wide": {"width": 136},
+    "got 144, values 6": {
+        "width": 72,
+        "variant": Adapted(jnp.ones((1, 72)), jnp.ones((3, 72))),
+    },
+    "no CUDA device": {"capabilities": []},
+}
+CASES = [
+    *(("pallas", "cuda", *item) for item in UNSUPPORTED.items()),
+    *(("pallas", "tpu", *item) for item in UNSUPPORTED_ON_TPU.items()),
+    *(
+        ("cudnn", "cpu", reason, {"capabilities": [8.0], **arguments})
+        for reason, arguments in UNSUPPORTED_BY_CUDNN.items()
+    ),
+]
+DEFAULTS = {
+    "variant": DotProduct(),
+    "width": 4,
+    "dtype": "bfloat16",
+    "key_dtype": None,
+    "oldest_jax": (0, 1),
+    "capabilities": [],
+    "tpu_kinds": [],
+    "largest_positions": transformer_xl.LARGEST_POSITIONS,
+}
 
 
-@pytest.mark.parametrize(("platform", "reason", "arguments"), CASES)
-def test_the_error_names_the_reason_and_none_falls_back(platform, reason, arguments, monkeypatch):
+@pytest.mark.parametrize(("implementation", "platform", "reason", "arguments"), CASES)
+def test_the_error_names_the_reason_and_none_falls_back(
+    implementation, platform, reason, arguments, monkeypatch
+):
+    call = DEFAULTS | arguments
     monkeypatch.setattr(devices, "local_platform", lambda: platform)
-    arguments = dict(arguments)
-    sizes = Sizes(width=arguments.pop("width", 4))
-    query, key, value = inputs(sizes, arguments.pop("dtype", "bfloat16"))
-    key = key.astype(arguments.pop("key_dtype", key.dtype))
-    variant = arguments.pop("variant", DotProduct())
-    capabilities = arguments.pop("capabilities", [])
+    monkeypatch.setattr(devices, "cuda_capabilities", lambda: call["capabilities"])
+    monkeypatch.setattr(devices, "tpu_kinds", lambda: call["tpu_kinds"])
+    monkeypatch.setattr(transformer_xl, "LARGEST_POSITIONS", call["largest_positions"])
     if platform == "cuda":
-        monkeypatch.setattr(fused_kernels, "OLDEST_JAX", arguments.pop("oldest_jax", (0, 1)))
-    largest_positions = arguments.pop("largest_positions", transformer_xl.LARGEST_POSITIONS)
-    monkeypatch.setattr(transformer_xl, "LARGEST_POSITIONS", largest_positions)
-    tpu_kinds = arguments.pop("tpu_kinds", [])
-    monkeypatch.setattr(devices, "cuda_capabilities", lambda: capabilities)
-    monkeypatch.setattr(devices, "tpu_kinds", lambda: tpu_kinds)
-    message = f"'pallas' does not support this call: .*{re.escape(reason)}.*Change that"
+        monkeypatch.setattr(fused_kernels, "OLDEST_JAX", call["oldest_jax"])
+    query, key, value = inputs(Sizes(width=call["width"]), call["dtype"])
+    qkv = query, key.astype(call["key_dtype"] or key.dtype), value
+    variant, options = call["variant"], {k: v for k, v in arguments.items() if k not in DEFAULTS}
+    message = f"{implementation!r} does not support this call: .*{re.escape(reason)}.*Change that"
     with pytest.raises(ValueError, match=message):
-        attention(query, key, value, variant, implementation="pallas", **arguments)
-    fallback = jax.eval_shape(lambda: attention(query, key, value, variant, **arguments))
+        attention(*qkv, variant, implementation=implementation, **options)
+    fallback = jax.eval_shape(lambda: attention(*qkv, variant, **options))
     assert fallback.values.shape == (2, 5, 3, 6)
 
 
