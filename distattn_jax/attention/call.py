@@ -142,15 +142,13 @@ def _shard_queries_like(query: Array, attended: Attended) -> Attended:
     if AxisType.Explicit not in sharding.mesh.axis_types or sharding.spec[1] is None:
         return attended
 
-    def shard(output: Array | None, axis: int) -> Array | None:
-        if output is None:
-            return None
+    def shard(output: Array, axis: int) -> Array:
         names = list(jax.typeof(output).sharding.spec)
         names[axis] = sharding.spec[1]
         return reshard(output, NamedSharding(sharding.mesh, PartitionSpec(*names)))
 
     return attended._replace(
         values=shard(attended.values, 1),
-        weights=shard(attended.weights, 2),
-        logsumexp=shard(attended.logsumexp, 2),
+        weights=None if attended.weights is None else shard(attended.weights, 2),
+        logsumexp=None if attended.logsumexp is None else shard(attended.logsumexp, 2),
     )

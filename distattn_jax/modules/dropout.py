@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
@@ -19,7 +20,7 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
       rate: Dropout rate, from 0 to 1. May be traced.
       rngs: Random number generators. The stream `dropout` is used. None disables dropout.
     """
-    if not isinstance(rate, jax.core.Tracer) and not 0 <= rate <= 1:
+    if isinstance(rate, int | float | np.number) and not 0 <= rate <= 1:
         raise ValueError(f"rate must be at least 0 and at most 1; got {rate}.")
     if rngs is None or is_off(rate):
         return x

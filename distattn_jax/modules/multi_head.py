@@ -213,8 +213,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             **self._dropout_arguments(rate, deterministic, rngs),
         )
         if decode:  # only now, because a call that raises an error must not change the cache
-            self.cached_key[...], self.cached_value[...] = key, value
-            self.cache_index[...] = query_offset + new_keys
+            cached: Any = (self.cached_key, self.cached_value, self.cache_index)
+            for cache, x in zip(cached, (key, value, query_offset + new_keys), strict=True):
+                cache[...] = x
         attended = nan_where(overflows, attended, query.shape[:-3])
         if sow_weights:
             self.sow(nnx.Intermediate, "attention_weights", attended.weights)

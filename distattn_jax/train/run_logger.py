@@ -46,7 +46,7 @@ class RunLogger(contextlib.AbstractContextManager):
         *,
         steps: int,
         start: int,
-        last_window: int,
+        last_window: int = 0,
         tensorboard: bool,
         validation_metric: str,
     ):

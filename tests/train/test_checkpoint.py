@@ -219,12 +219,13 @@ def small_files():
 def test_an_error_of_orbax_becomes_one_paragraph(saved, mesh, small_files, capfd):
     noise = np.random.default_rng(0).standard_normal((200, 200))
     noise = jax.device_put(noise, sharding.replicated(mesh))
-    message = "the checkpoint of step 4 cannot be written: .*File too large.* that of step 3"
+    message = "the checkpoint of step 4 cannot be written: a file is larger .* that of step 3"
     with pytest.raises(CheckpointError, match=message) as failed, Checkpoints(saved) as checkpoints:
         checkpoints.save(4, {**make_tree(4, mesh), "kernel": noise})
     assert len(str(failed.value).splitlines()) == 1
     assert capfd.readouterr().err == ""
-    assert not logging.getLogger("absl").filters
+    assert logging.getLogger("absl").filters, "Orbax may log the failure later"
+    logging.getLogger("absl").filters.clear()
     assert_is_checkpoint_of(3, restore(saved, mesh), mesh)
 
 
