@@ -34,8 +34,9 @@ def main(arguments: Sequence[str]) -> None:
     parsed = parser.parse_args(arguments)
     if parsed.against_member is not None and parsed.against is None:
         parser.error("--against-member needs --against")
-    if not Path(parsed.output).parent.is_dir():
-        parser.error(f"--output must be in a folder that exists; got {parsed.output}")
+    Path(parsed.output).parent.mkdir(
+        parents=True, exist_ok=True
+    )  # Fail before the model is loaded.
     enable_compilation_cache()
     layers = None if parsed.layers is None else [layer - 1 for layer in parsed.layers]
     texts = parsed.text or find_example(parsed.run)
