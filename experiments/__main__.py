@@ -19,8 +19,9 @@ ROOT = Path(__file__).parent.parent
 # Errors of the operating system: no permission, no such folder, no space, a file that is too large.
 USER_ERRNOS = frozenset(
     {
-        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
-        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST),
+        *(errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        errno.ENAMETOOLONG,
     }
 )
 OWN_PACKAGES = (ROOT / "distattn_jax", ROOT / "experiments")

@@ -136,7 +136,7 @@ def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     [
         (["list", "a\udcff"], "argument 2 is not UTF-8: 'a"),
         (["explore", "run", "--against-member", "1"], "--against-member needs --against"),
-        (["explore", "run", "--output", f"{__file__}/x.html"], "Not a directory"),
+        (["explore", "run", "--output", f"{__file__}/x.html"], "File exists"),
         (["predict", "/nowhere"], "is not a run: it holds no config.json"),
     ],
 )
