@@ -95,15 +95,15 @@ def every_restriction(sizes: Sizes) -> dict:
 
 
 @functools.cache
-def kept_by_dropout() -> np.ndarray:
-    """Return True for the entries of the (B, N, T, S) map that `DROPOUT` keeps."""
-    B, T, S, N, *_ = SIZES
-    rate, words = jnp.float32(DROPOUT["dropout_rate"]), make_words(DROPOUT["dropout_key"])
+def kept_by_dropout(seed: int, rate: float, sizes: Sizes) -> np.ndarray:
+    """Return True for the entries of the (B, N, T, S) map that dropout keeps."""
+    B, T, S, N, *_ = sizes
+    words = make_words(jax.random.key(seed))
 
     @jax.jit
     @jax.vmap
     def kept(b, n):
-        return Dropout(rate, words, b, n).kept(jnp.arange(T), jnp.arange(S))
+        return Dropout(jnp.float32(rate), words, b, n).kept(jnp.arange(T), jnp.arange(S))
 
     return np.asarray(kept(*np.indices((B, N)).reshape(2, -1))).reshape(B, N, T, S)
 
@@ -179,7 +179,8 @@ def test_outputs_match_oracles_and_gradients_match_finite_differences(cases, mon
         name, _ = case
         oracle = forms[name].oracle | every_restriction(SIZES)
         if name in DROPPED:
-            oracle |= {"kept": kept_by_dropout(), "dropout_rate": DROPOUT["dropout_rate"]}
+            rate = DROPOUT["dropout_rate"]
+            oracle |= {"kept": kept_by_dropout(3, rate, SIZES), "dropout_rate": rate}
         assert_matches(result[0], points[name][:3], oracle, "float64", case)
         differences = jax.tree.map(
             lambda x, y: (np.nan_to_num(x) - np.nan_to_num(y)) / (2 * step),
