@@ -47,7 +47,11 @@ IMPLEMENTATIONS = {
         Implementation(fused_kernels.run_on_tpu, "tpu", fused_kernels.unsupported_reason_on_tpu),
     ),
     "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
-    "xla": (Implementation(xla.run, None, _always_supported),),
+    "xla": (
+        Implementation(xla.run_on_gpu, "cuda", xla.equal_blocks_reason),
+        Implementation(xla.run_on_gpu, "rocm", xla.equal_blocks_reason),
+        Implementation(xla.run, None, _always_supported),
+    ),
     "reference": (Implementation(reference.run, None, _always_supported),),
 }
 

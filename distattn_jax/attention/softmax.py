@@ -5,6 +5,8 @@ softmax over the visible keys, the variant's adjustment of the weights, dropout,
 values.
 """
 
+import functools
+import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -56,7 +58,7 @@ def compute_outputs(
     weights, logsumexp = masked_softmax(scores, visible)
     adjusted = head.variant.adjust_weights(weights, relative_positions)
     if adjusted is not weights:
-        weights = jnp.where(visible, adjusted, 0)
+        weights = adjusted if visible is None else jnp.where(visible, adjusted, 0)
     kept = weights if head.dropout is None else head.dropout(weights, block.start)
     return Attended(
         values=weighted_values(kept).astype(head.value.dtype),
@@ -68,10 +70,11 @@ def compute_outputs(
 
 def _visible_entries(
     head: Head, options: Options, block: QueryBlock, relative_positions: Int[Array, "block S"]
-) -> Bool[Array, "#block #S"]:
+) -> Bool[Array, "#block #S"] | None:
     """Return a mask that is True where a query of the block may attend to a key.
 
-    The mask is False for padding queries.
+    The mask is False for padding queries. The result is None if every query may attend to every
+    key: the softmax is then one fused operation on a GPU.
 
     Args:
       head: Arguments of the whole head.
@@ -80,28 +83,29 @@ def _visible_entries(
       relative_positions: Position of query i of the block minus the position of key j, for all i
         and j.
     """
-    queries, keys = relative_positions.shape
-    row = block.start + jnp.arange(queries, dtype=jnp.int32)[:, None]
-    column = jnp.arange(keys, dtype=jnp.int32)[None, :]
-    visible = row < (head.query.shape[0] if head.query_length is None else head.query_length)
+    (queries, keys), length = relative_positions.shape, head.query.shape[0]
+    masks = []
+    if head.query_length is not None or (queries != length and length % queries):
+        row = block.start + jnp.arange(queries, dtype=jnp.int32)[:, None]
+        masks.append(row < (length if head.query_length is None else head.query_length))
     if block.mask is not None:
-        visible &= block.mask
+        masks.append(block.mask)
     if head.key_length is not None:
-        visible &= column < head.key_length
+        masks.append(jnp.arange(keys, dtype=jnp.int32)[None, :] < head.key_length)
     if options.is_causal:
-        visible &= relative_positions >= 0
+        masks.append(relative_positions >= 0)
     if options.window is not None:
         left, right = options.window
-        visible &= (relative_positions <= left) & (relative_positions >= -right)
+        masks.append((relative_positions <= left) & (relative_positions >= -right))
     if block.segments is not None:
         assert head.key_segments is not None, "queries and keys both have segments, or neither"
-        visible &= block.segments[:, None] == head.key_segments[None, :]
-    return visible
+        masks.append(block.segments[:, None] == head.key_segments[None, :])
+    return functools.reduce(operator.and_, masks) if masks else None
 
 
 @jax.custom_jvp
 def masked_softmax(
-    scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"]
+    scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"] | None
 ) -> tuple[Float[Array, "*rows S"], Float[Array, "*rows"]]:
     """Return the softmax of each row over its visible keys, and the logsumexp over the same keys.
 
@@ -110,8 +114,14 @@ def masked_softmax(
 
     Args:
       scores: Logits. Each row has the S keys of one query.
-      visible: True for visible keys. The softmax of all other keys is 0.
+      visible: True for visible keys. The softmax of all other keys is 0. None means that all keys
+        are visible.
     """
+    if visible is None:
+        peak = scores.max(axis=-1, keepdims=True)
+        weights = jnp.exp(scores - peak)
+        total = weights.sum(axis=-1, keepdims=True)
+        return weights / total, (peak + jnp.log(total)).squeeze(-1)
     lowest = jnp.finfo(scores.dtype).min
     peak = jnp.max(scores, axis=-1, keepdims=True, initial=lowest, where=visible)
     weights = jnp.exp(jnp.where(visible, scores - peak, lowest))

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,64 +14,84 @@ from distattn_jax.attention.vmap_heads import vmap_heads
 
 LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be stored for a backward pass
 LARGEST_BLOCK = 64 * 2**20  # bytes of the map that are computed at once
-FEWEST_ROWS = 16  # queries of a block, even if they exceed LARGEST_BLOCK
+LARGEST_GPU_MAP = 2**30  # bytes of the map that are computed at once, and may be stored, on a GPU
+FEWEST_ROWS = 16  # queries of a block, even if they exceed the largest block
+
+
+class Blocks(NamedTuple):
+    """Division of the (B, N, T, S) map into blocks of queries.
+
+    Attributes:
+      rows: Number of queries in a block. None computes all queries at once.
+      recompute: If True, the backward pass computes every block again. If False, the map is stored.
+    """
+
+    rows: int | None
+    recompute: bool
 
 
 def run(call: AttentionCall) -> Attended:
-    """Compute attention with plain JAX operations, in blocks of queries if T times S is large.
+    """Compute attention with plain JAX operations, in blocks of queries if T times S is large."""
+    return _run(call, _choose_blocks(call, LARGEST_BLOCK, LARGEST_MAP))
 
-    For symbolic shapes, whose size is unknown, all queries are one block.
+
+def run_on_gpu(call: AttentionCall) -> Attended:
+    """Compute attention like `run`, with blocks as large as a GPU needs to be fast."""
+    return _run(call, _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP))
+
+
+def equal_blocks_reason(call: AttentionCall) -> str | None:
+    """Return None if a GPU needs other blocks than `run` has, otherwise a text that says so."""
+    blocks = _choose_blocks(call, LARGEST_BLOCK, LARGEST_MAP)
+    if blocks == _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP):
+        return "all platforms have the same blocks of queries"
+    return None
+
+
+def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) -> Blocks:
+    """Choose blocks of at most `largest_block` bytes. Maps of up to `largest_map` bytes are stored.
+
+    Symbolic shapes have an unknown size. The whole map is then computed at once.
     """
     batch, queries, heads, _ = call.query.shape
     if call.has_symbolic_shape:
-        return _run(call, rows=None, recompute=False)
+        return Blocks(None, recompute=False)
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
-    rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, LARGEST_BLOCK / row_bytes))))
-    return _run(
-        call, rows=rows if rows < queries else None, recompute=row_bytes * queries > LARGEST_MAP
-    )
+    rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, largest_block / row_bytes))))
+    return Blocks(rows if rows < queries else None, recompute=row_bytes * queries > largest_map)
 
 
 # Under jit, repeated calls outside of any other jit share one compilation. `inline` leaves programs
 # that are compiled as a whole unchanged.
-@functools.partial(jax.jit, static_argnames=("rows", "recompute"), inline=True)
-def _run(call: AttentionCall, *, rows: int | None, recompute: bool) -> Attended:
-    """Compute attention of all heads. For the arguments, see `_attend_in_blocks`."""
-    one_head = functools.partial(
-        _attend_in_blocks, options=call.options, rows=rows, recompute=recompute
-    )
+@functools.partial(jax.jit, static_argnames="blocks", inline=True)
+def _run(call: AttentionCall, blocks: Blocks) -> Attended:
+    """Compute attention of all heads."""
+    one_head = functools.partial(_attend_in_blocks, options=call.options, blocks=blocks)
     return vmap_heads(one_head, call)
 
 
-def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute: bool) -> Attended:
-    """Compute attention of one head of one example, one block of queries at a time.
-
-    Args:
-      head: Arguments of the head.
-      options: Arguments of `attention` that are Python values.
-      rows: Number of queries of a block. None means one block with all queries.
-      recompute: If True, the backward pass computes every block again instead of storing its
-        weights. The largest array then has the shape (rows, S) instead of (T, S).
-    """
+def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
+    """Compute attention of one head of one example, one block of queries at a time."""
+    rows = blocks.rows
     if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
         block = QueryBlock(jnp.int32(0), query, head.mask, head.query_segments)
         return _attend_block(head, options, prepared, block)
 
     length = head.query.shape[0]
-    blocks = -(-length // rows)
+    count = -(-length // rows)
 
     def split(array):
-        """Pad the first axis, and split it into two axes of sizes `blocks` and `rows`."""
-        padding = ((0, blocks * rows - length), *((0, 0) for _ in array.shape[1:]))
-        return jnp.pad(array, padding).reshape(blocks, rows, *array.shape[1:])
+        """Pad the first axis, and split it into two axes of sizes `count` and `rows`."""
+        padding = ((0, count * rows - length), *((0, 0) for _ in array.shape[1:]))
+        return jnp.pad(array, padding).reshape(count, rows, *array.shape[1:])
 
-    padded_query = split(head.query).reshape(blocks * rows, -1)
+    padded_query = split(head.query).reshape(count * rows, -1)
     query, prepared = head.variant.prepare(padded_query, head.key, head.offset)
     has_row_masks = head.mask is not None and head.mask.shape[0] > 1
     stacked = QueryBlock(
-        start=jnp.arange(blocks, dtype=jnp.int32) * rows,
-        query=query.reshape(blocks, rows, -1),
+        start=jnp.arange(count, dtype=jnp.int32) * rows,
+        query=query.reshape(count, rows, -1),
         mask=split(head.mask) if has_row_masks else None,
         segments=None if head.query_segments is None else split(head.query_segments),
     )
@@ -88,9 +108,9 @@ def _attend_in_blocks(head: Head, options: Options, rows: int | None, recompute:
     if options.received:
         received = jnp.zeros_like(head.key[:, 0], promote(head.query.dtype))
     received, attended = jax.lax.scan(
-        jax.checkpoint(step) if recompute else step, received, stacked
+        jax.checkpoint(step) if blocks.recompute else step, received, stacked
     )
-    attended = jax.tree.map(lambda x: x.reshape(blocks * rows, *x.shape[2:])[:length], attended)
+    attended = jax.tree.map(lambda x: x.reshape(count * rows, *x.shape[2:])[:length], attended)
     return attended._replace(received=received)
 
 

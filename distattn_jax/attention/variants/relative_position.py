@@ -27,6 +27,7 @@ from distattn_jax.attention.variants.variant import (
     compute_relative_positions,
     product,
     variant,
+    weigh,
 )
 
 
@@ -76,7 +77,7 @@ class RelativePosition(Variant):
         return scale * scores
 
     def block_weighted_values(self, weights, value, offset):
-        values = weights @ value.astype(weights.dtype)
+        values = weigh(weights, value)
         if self.values is not None and _has_more_rows_than_positions(self.values, weights.shape):
             values += unskew(weights) @ _rows_of_positions(self.values, weights.shape, offset)
         elif self.values is not None:
