@@ -48,8 +48,7 @@ IMPLEMENTATIONS = {
     ),
     "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
     "xla": (
-        Implementation(xla.run_on_gpu, "cuda", xla.equal_blocks_reason),
-        Implementation(xla.run_on_gpu, "rocm", xla.equal_blocks_reason),
+        Implementation(xla.run_on_gpu, None, xla.unsupported_reason_on_gpu),
         Implementation(xla.run, None, _always_supported),
     ),
     "reference": (Implementation(reference.run, None, _always_supported),),

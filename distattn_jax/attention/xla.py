@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
 from distattn_jax.attention.softmax import QueryBlock, compute_outputs
 from distattn_jax.attention.variants import promote
@@ -36,16 +37,19 @@ def run(call: AttentionCall) -> Attended:
 
 
 def run_on_gpu(call: AttentionCall) -> Attended:
-    """Compute attention like `run`, with blocks as large as a GPU needs to be fast."""
+    """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     return _run(call, _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP))
 
 
-def equal_blocks_reason(call: AttentionCall) -> str | None:
-    """Return None if a GPU needs other blocks than `run` has, otherwise a text that says so."""
-    blocks = _choose_blocks(call, LARGEST_BLOCK, LARGEST_MAP)
-    if blocks == _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP):
-        return "all platforms have the same blocks of queries"
-    return None
+def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
+    """Return None if this machine has a GPU, otherwise a text that says so.
+
+    The machine that traces a program decides, not the platform that it is lowered for: with a
+    branch for each platform, the backward pass would store the maps of all branches.
+    """
+    if devices.local_platform() in ("cuda", "rocm"):
+        return None
+    return "this machine has no GPU"
 
 
 def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) -> Blocks:

@@ -42,7 +42,7 @@ def test_lowering_selects_the_implementation_of_its_platform(monkeypatch):
     """An implementation for one platform must not change the program of another platform."""
 
     def run_on_tpu(call):
-        return IMPLEMENTATIONS["xla"][0].run(call)._replace(values=call.value[:, :5] * 0 + 7)
+        return IMPLEMENTATIONS["reference"][0].run(call)._replace(values=call.value[:, :5] * 0 + 7)
 
     table = {
         "tpu kernel": (Implementation(run_on_tpu, "tpu", lambda call: None),),
@@ -129,3 +129,18 @@ def test_cudnn_equals_the_reference(name, queries, arguments):
     for actual, wanted in zip(value_and_gradients("cudnn", *qkv), exact, strict=True):
         difference = jnp.linalg.norm((actual.astype(jnp.float32) - wanted).reshape(-1))
         assert difference <= 0.03 * jnp.linalg.norm(wanted.reshape(-1)) + 1e-4
+
+
+@pytest.mark.parametrize(
+    ("platform", "tokens", "has_blocks"),
+    [("cpu", 2048, True), ("cuda", 2048, False), ("rocm", 2048, False), ("cuda", 4096, True)],
+)
+def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blocks, monkeypatch):
+    """The maps of 2,048 and 4,096 tokens have 512 MiB and 2 GiB."""
+    monkeypatch.setattr(devices, "local_platform", lambda: platform)
+    array = jax.ShapeDtypeStruct((4, tokens, 8, 8), "float32")
+
+    def loss(query):
+        return attention(query, query, query, DotProduct(), implementation="xla").values.sum()
+
+    assert ("scan[" in str(jax.make_jaxpr(jax.grad(loss))(array))) == has_blocks
