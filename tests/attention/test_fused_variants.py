@@ -86,6 +86,19 @@ def test_position_vectors_of_wide_heads_with_a_mask_of_keys_and_one_query():
     compare_with_reference(inputs(sizes, "float16"), variant, mask=mask)
 
 
+def test_blocks_of_position_vectors_wait_for_a_free_slot():
+    """There are more tiles than slots in the ring buffer of the position vectors."""
+    sizes = Sizes(batch=1, queries=64, keys=900, heads=1, width=16, value_width=16)
+    variant, _ = transformer_xl(sizes, "float32")
+    values = [
+        jax.jit(functools.partial(attention, implementation=name))(
+            *inputs(sizes, dtype), variant
+        ).values
+        for name, dtype in (("pallas", "float16"), ("reference", "float32"))
+    ]
+    assert_close({"values": values[0]}, {"values": values[1]}, "float16")
+
+
 def test_relations_in_far_tiles_on_both_sides_with_dropout_and_grouped_queries(monkeypatch):
     """Tiles have few columns. Heads share one of two tables, which differ in their relations."""
     configs = tile_configs.TileConfigs(*[tile_configs.TileConfig(rows=64, columns=32)] * 5)
