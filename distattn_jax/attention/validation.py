@@ -111,9 +111,10 @@ def check_dropout(rate: Any, key: Any) -> None:
         raise ValueError(
             f"dropout_key must be given with dropout_rate={rate}; got None. Pass a PRNG key."
         )
-    dtype = getattr(key, "dtype", None)
-    if dtype is None or not (jnp.issubdtype(dtype, jax.dtypes.prng_key) or dtype == jnp.uint32):
-        raise TypeError(f"dropout_key must be a PRNG key such as jax.random.key(0); got {key!r}.")
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    if not is_key and not (dtype == jnp.uint32 and shape in ((2,), (4,))):
+        raise TypeError(f"dropout_key must be one PRNG key such as jax.random.key(0); got {key!r}.")
 
 
 def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:

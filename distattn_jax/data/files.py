@@ -1,5 +1,6 @@
 """Read text files and JSON in UTF-8. Error messages contain the file and the line."""
 
+import collections
 import gzip
 import json
 import lzma
@@ -28,22 +29,24 @@ class DataError(ValueError):
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) for every line of a UTF-8 file, plain or .gz.
 
-    Line numbers start at 1. The text includes the line ending. A file whose lines all end with a
-    carriage return alone would be one long line: it raises DataError.
+    Line numbers start at 1. The text includes the line ending. If lines end with a carriage return
+    alone, they would be one long line. A file with as many of these as lines raises DataError after
+    its last line.
     """
-    path, line = Path(path), 0
+    path, line, returns = Path(path), 0, 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for line, raw in enumerate(file, start=1):
-                if line == 1 and b"\r" in raw.rstrip(b"\r\n") and not raw.endswith(b"\n"):
-                    raise DataError(
-                        f"{path}:1: the lines end with a carriage return (\\r) alone. Convert them "
-                        "to line feeds (\\n)."
-                    )
+                returns += raw.count(b"\r") - raw.endswith(b"\r\n")
                 yield line, decode_line(raw, f"{path}:{line}", first=line == 1)
     except ARCHIVE_ERRORS as error:
         kind = "gzip" if path.suffix == ".gz" else "file"
         raise DataError(f"{path}:{line + 1}: broken {kind}, {error}.") from None
+    if returns > 1 and returns >= line:
+        raise DataError(
+            f"{path}: {returns} carriage returns (\\r) without a line feed in {line} lines. If they "
+            "end lines, convert them to line feeds (\\n)."
+        )
 
 
 def decode_line(raw: bytes, location: str, *, first: bool = False) -> str:
@@ -121,6 +124,6 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dict. Raise `_DuplicateKeyError` if a key occurs twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _DuplicateKeyError(next(key for key in keys if keys.count(key) > 1))
+        counts = collections.Counter(key for key, _ in pairs)
+        raise _DuplicateKeyError(max(counts, key=counts.__getitem__))
     return content

@@ -20,8 +20,13 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
       rate: Dropout rate, from 0 to 1. May be traced.
       rngs: Random number generators. The stream `dropout` is used. None disables dropout.
     """
-    if isinstance(rate, int | float | np.number) and not 0 <= rate <= 1:
-        raise ValueError(f"rate must be at least 0 and at most 1; got {rate}.")
+    if not isinstance(rate, jax.core.Tracer):
+        is_number = isinstance(
+            rate, int | float | np.floating | np.integer | np.ndarray | jax.Array
+        )
+        if not is_number or np.ndim(rate) or not 0 <= np.asarray(rate) <= 1:
+            raise ValueError(f"rate must be one number, at least 0 and at most 1; got {rate!r}.")
+        rate = float(rate) if isinstance(rate, int) else rate
     if rngs is None or is_off(rate):
         return x
     kept = jax.random.bernoulli(dropout_key(rngs), 1 - rate, x.shape)

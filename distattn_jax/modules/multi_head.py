@@ -212,16 +212,16 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             implementation=self.implementation,
             **self._dropout_arguments(rate, deterministic, rngs),
         )
-        if decode:  # only now, because a call that raises an error must not change the cache
-            cached: Any = (self.cached_key, self.cached_value, self.cache_index)
-            for cache, x in zip(cached, (key, value, query_offset + new_keys), strict=True):
-                cache[...] = x
         attended = nan_where(overflows, attended, query.shape[:-3])
         if sow_weights:
             self.sow(nnx.Intermediate, "attention_weights", attended.weights)
         output = self._project_output(
             attended.values, out_sharding or jax.typeof(inputs_q).sharding
         )
+        if decode:  # only now, because a call that raises an error must not change the cache
+            cached: Any = (self.cached_key, self.cached_value, self.cache_index)
+            for cache, x in zip(cached, (key, value, query_offset + new_keys), strict=True):
+                cache[...] = x
         if not (received or weights):
             return output
         return Attended(output, attended.received, attended.weights if weights else None)

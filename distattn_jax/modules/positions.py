@@ -1,6 +1,8 @@
 """Sinusoidal position encodings of the original Transformer (Vaswani et al. 2017, section 3.5)."""
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import sinusoid
@@ -22,8 +24,9 @@ def add_positions(
     length, width = embeddings.shape[-2:]
     if width % 2:
         raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")
-    if not jnp.issubdtype(jnp.result_type(first), jnp.integer):
-        raise ValueError(f"first must be an integer; got dtype {jnp.result_type(first)}.")
+    is_array = isinstance(first, int | float | np.generic | np.ndarray | jax.Array)
+    if not is_array or not jnp.issubdtype(jnp.result_type(first), jnp.integer):
+        raise ValueError(f"first must be an integer or an array of integers; got {first!r}.")
     dtype = jnp.promote_types(embeddings.dtype, jnp.float32)
     positions = jnp.expand_dims(first, -1) + jnp.arange(length).reshape(
         [1] * jnp.ndim(first) + [-1]

@@ -122,7 +122,7 @@ def test_dropout_of_float64_weights_is_scaled_with_float64_accuracy():
 
 
 def test_dropout_of_everything_has_gradient_zero():
-    gradient = jax.grad(lambda x: dropout(x, 1.0, nnx.Rngs(0)).sum())(ONES)
+    gradient = jax.grad(lambda x: dropout(x, 1, nnx.Rngs(0)).sum())(ONES)
     np.testing.assert_array_equal(gradient, 0)
 
 
@@ -176,12 +176,12 @@ INVALID = {
         ONES, ONES, mapping=None
     ),
     "adjust must be an Adjustment, .* got None": lambda: DistanceAware(ONES, ONES, adjust=None),
-    "num_heads must be at least 1; got 0": lambda: alibi_slopes(0),
+    "num_heads must be an integer of at least 1; got 0": lambda: alibi_slopes(0),
     "implementation must .* got ['xla']": lambda: attend(implementation=["xla"]),
     "query must have at least 16 bits; got dtype float8_e4m3fn": lambda: attend(
         arrays=[jnp.asarray(QKV[0], "float8_e4m3fn"), *QKV[1:]]
     ),
-    "dropout_key must be a PRNG key": lambda: attend(dropout_rate=0.1, dropout_key=0),
+    "dropout_key must be one PRNG key": lambda: attend(dropout_rate=0.1, dropout_key=0),
     "scale must be None or a positive Python number; got np.complex64": lambda: attend(
         scale=np.complex64(1)
     ),
@@ -189,14 +189,18 @@ INVALID = {
         DistanceAware(ONES.astype("complex64"), ONES)
     ),
     "width must be even": lambda: sinusoid(jnp.arange(3), 5, "float32"),
-    "first must be an integer; got dtype float32": lambda: modules.add_positions(
+    "first must be an integer or an array of integers; got": lambda: modules.add_positions(
         np.ones((1, 3, 4), np.float32), first=np.float32(1.5)
     ),
     "query_offset must lie between -2147483642 and 2147483642": lambda: attend(
         query_offset=2**31 - 1, is_causal=True
     ),
-    "rate must be at least 0 and at most 1; got -1": lambda: dropout(ONES, -1, nnx.Rngs(0)),
-    "rate must be at least 0 and at most 1; got 2": lambda: dropout(ONES, 2, nnx.Rngs(0)),
+    "rate must be one number, at least 0 and at most 1; got -1": lambda: dropout(
+        ONES, -1, nnx.Rngs(0)
+    ),
+    "rate must be one number, at least 0 and at most 1; got Array(2": lambda: dropout(
+        ONES, jnp.float32(2), nnx.Rngs(0)
+    ),
     "lengths must be one integer per example, shape (1,); got [2]": lambda: decoder()(
         np.ones((1, 3, 4), np.float32), lengths=[2]
     ),

@@ -6,10 +6,11 @@ from distattn_jax.data.files import DataError, parse_json, read_lines
 from distattn_jax.data.tokenizer import LONGEST_WORD, train_byte_level_bpe
 
 
-def test_lines_that_end_with_carriage_returns_alone_are_refused(tmp_path):
+@pytest.mark.parametrize("content", [b"a X\rb Y\r\rc Z\r", b"a\rb\rc\n", b"h\nB\rC\rD\n"])
+def test_lines_that_end_with_carriage_returns_alone_are_refused(tmp_path, content):
     path = tmp_path / "train.conll"
-    path.write_bytes(b"a X\rb Y\r\rc Z\r")
-    with pytest.raises(DataError, match=r"train.conll:1: the lines end with a carriage return"):
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"train.conll: . carriage returns .* without a line feed"):
         list(read_lines(path))
 
 

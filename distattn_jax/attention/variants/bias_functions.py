@@ -18,7 +18,6 @@ range.
 
 import dataclasses
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -180,9 +179,9 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
     largest power of two below N. As in the authors' code, the first P slopes are those of P heads,
     and the other N - P slopes are those of the heads n = 1, 3, 5, ... of 2P heads.
     """
-    num_heads = operator.index(num_heads)
-    if num_heads < 1:
-        raise ValueError(f"num_heads must be at least 1; got {num_heads}.")
+    if not isinstance(num_heads, int | np.integer) or num_heads < 1:
+        raise ValueError(f"num_heads must be an integer of at least 1; got {num_heads!r}.")
+    num_heads = int(num_heads)
     whole = 2 ** (num_heads.bit_length() - 1)
 
     def slopes(heads: int) -> Float[np.ndarray, " N"]:
