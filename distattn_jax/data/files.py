@@ -44,8 +44,8 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path}:{line + 1}: broken {kind}, {error}.") from None
     if returns > 1 and returns >= line:
         raise DataError(
-            f"{path}: {returns} carriage returns (\\r) without a line feed in {line} lines. If they "
-            "end lines, convert them to line feeds (\\n)."
+            f"{path}: {returns} carriage returns (\\r) without a line feed in {line} lines. If "
+            "they end lines, convert them to line feeds (\\n)."
         )
 
 
