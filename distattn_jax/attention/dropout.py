@@ -77,7 +77,8 @@ def is_off(rate: float | Array) -> bool:
 
     For an array the result is False even if its value is 0, because a traced value is unknown.
     """
-    return isinstance(rate, float | int | np.number | np.ndarray) and np.ndim(rate) == 0 == rate
+    is_known = isinstance(rate, float | int | np.number | np.ndarray)
+    return is_known and np.ndim(rate) == 0 and bool(rate == 0)
 
 
 def make_words(key: Array) -> UInt32[Array, "2"]:

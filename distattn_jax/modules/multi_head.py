@@ -261,9 +261,10 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
 
     @property
     def cache_dtype(self) -> Any:
-        """Dtype of cached keys and values: `dtype`, or else that of the parameters as floats.
+        """Dtype of cached keys and values.
 
-        Parameters narrower than float32 count as float32.
+        It is `dtype` of the constructor. If that is None, it is the dtype of the parameters, but at
+        least float32.
         """
         return self.dtype or jnp.promote_types(self.param_dtype, jnp.float32)
 

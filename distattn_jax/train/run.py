@@ -78,11 +78,10 @@ class Run(NamedTuple):
           *required: Names of the files.
         """
         digests = self.data.get("files", {})
+        is_finished = self.result is not None
+        remedy = "Restore it." if is_finished else "The same training command writes it again."
         for name in required:
             path = self.path / name
-            remedy = "Train with the same command, which writes it again."
-            if self.result is not None:
-                remedy = "Restore it."
             if not path.is_file():
                 raise RunError(f"{path}: missing. {remedy}")
             if name in digests and digests[name] != hash_text(read_text(path)):
