@@ -31,7 +31,7 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import make_kernels
 
-    return _run(call, make_kernels, GPU_KEY_WIDTHS)
+    return _run(call, make_kernels, GPU_KEY_WIDTHS, multiplies_tables=True)
 
 
 def run_on_tpu(call: AttentionCall) -> Attended:
@@ -41,13 +41,20 @@ def run_on_tpu(call: AttentionCall) -> Attended:
     return _run(call, make_kernels, TPU_WIDTHS)
 
 
-def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ...]) -> Attended:
+def _run(
+    call: AttentionCall,
+    make_kernels: KernelFactory,
+    widths: tuple[int, ...],
+    *,
+    multiplies_tables: bool = False,
+) -> Attended:
     """Compute attention with fused kernels. Each device computes its own shard of batch and heads.
 
     Args:
       call: Arguments of `attention`.
       make_kernels: Function that makes the kernels for GPUs or for TPUs.
       widths: Widths of a head that the kernels support.
+      multiplies_tables: See `attend.Settings`.
     """
     options = call.options
     # A larger limit would overflow when a position is added to it.
@@ -59,6 +66,7 @@ def _run(call: AttentionCall, make_kernels: KernelFactory, widths: tuple[int, ..
         received=options.received,
         logsumexp=options.logsumexp,
         widths=widths,
+        multiplies_tables=multiplies_tables,
     )
     inputs = attend.Inputs(
         query=call.query,

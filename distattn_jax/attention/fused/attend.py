@@ -5,6 +5,7 @@ scoring needs. `attend` then pads all arrays for the kernels, and calls `fused_a
 a custom derivative.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.kernel_view import LENGTH_MULTIPLE, Block, KernelForm
 from distattn_jax.attention.fused.kernels import KernelFactory, Plan
 from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.relations import can_multiply_tables
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.visible_columns import Window
 
@@ -64,6 +66,8 @@ class Settings(NamedTuple):
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
       widths: Widths of heads that the kernels support, in ascending order.
+      multiplies_tables: True if the kernels can multiply tables of relations: see
+        `Scoring.multiplies_tables`.
     """
 
     scale: float
@@ -71,6 +75,7 @@ class Settings(NamedTuple):
     received: bool
     logsumexp: bool
     widths: tuple[int, ...]
+    multiplies_tables: bool = False
 
 
 def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> Outputs:
@@ -99,8 +104,13 @@ def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
     block = Block(*inputs[:3], offset, settings.scale)
     form = view.make_form(inputs.variant, block)
     operands = _make_operands(inputs, block, form, settings.widths)
+    scoring: Any = form.scoring
+    width = max(operands.query.shape[-1], operands.value.shape[-1])
+    is_small = can_multiply_tables(scoring.clip_distance, width, operands.query.dtype)
+    if settings.multiplies_tables and is_small and operands.relation_bias is None:
+        scoring = dataclasses.replace(scoring, multiplies_tables=True)
     plan = Plan(
-        scoring=form.scoring,
+        scoring=scoring,
         window=settings.window,
         received=settings.received,
         logsumexp=settings.logsumexp,

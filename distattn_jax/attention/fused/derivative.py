@@ -54,18 +54,20 @@ class BlockOutputs(NamedTuple):
 
     Attributes:
       values: Weighted sum of values for each query. The vectors of `Operands.value_table` are not
-        yet added.
+        yet added, unless the kernels do so (see `Scoring.multiplies_tables`).
       logsumexp: Logsumexp of the scores of each query, to base 2. Its last axis may be padded. It
         is `EMPTY_LOGSUMEXP` for a query without a visible key.
       received: Attention that each key receives, summed over the queries. None unless requested.
       relation_weights: Relation weights W of each query: see `relations`. None if the scoring does
-        not need them.
+        not need them, or if the kernels multiply them by `Operands.value_table`.
+      end_weights: See `BackwardOperands.end_weights`.
     """
 
     values: Float[Array, "B T N E"]
     logsumexp: Float[Array, "B N _"]
     received: Float[Array, "B N S"] | None
     relation_weights: Float[Array, "B T N R"] | None
+    end_weights: tuple[Float[Array, "B N _"], Float[Array, "B N _"] | None] | None = None
 
 
 def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands) -> Outputs:
@@ -95,7 +97,7 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
     `small_scores`), and the relation products (see `relations`). If the scoring has relations,
     `key_table`, `value_table` and `relation_bias` become None, because the kernels do not read
-    them.
+    them. Kernels that multiply the tables read a changed `key_table` instead of products.
     """
     found = None
     if plan.tolerance is not None:
@@ -106,11 +108,16 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     if not plan.scoring.clip_distance:
         return operands
     batch, _, heads, _ = operands.query.shape
+    radius = jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32)
+    if plan.scoring.multiplies_tables:
+        table = operands.key_table
+        table = None if table is None else table[:, 1:] - table[:, :1]
+        return operands._replace(key_table=table, radius=radius)
     return operands._replace(
         key_table=None,
         value_table=None,
         relation_bias=None,
-        radius=jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32),
+        radius=radius,
         relation_products=relations.compute_products(operands),
     )
 
@@ -157,12 +164,15 @@ def forward_block(make_kernels: KernelFactory, plan: Plan, operands: Operands) -
     """
     kernels = make_kernels(plan, operands)
     values, logsumexp, weights = kernels.forward()
+    ends = None
+    if plan.scoring.multiplies_tables:
+        weights, ends = None, weights
     if operands.query_mask is not None:
-        values, logsumexp, weights = _empty_masked_queries(
-            operands.query_mask, values, logsumexp, weights
+        values, logsumexp, weights, ends = _empty_masked_queries(
+            operands.query_mask, values, logsumexp, weights, ends
         )
     received = kernels.received(logsumexp) if plan.received else None
-    return BlockOutputs(values, logsumexp, received, weights)
+    return BlockOutputs(values, logsumexp, received, weights, ends)
 
 
 @_jit
@@ -205,6 +215,7 @@ def _run_backward(
         block.values,
         other_delta=functools.reduce(jnp.add, other_deltas) if other_deltas else None,
         relation_cotangent=weights_cotangent,
+        end_weights=block.end_weights,
     )
     return backward_block(make_kernels, plan, operands, backward)
 
@@ -231,8 +242,7 @@ def backward_block(
         backward.logsumexp, ((0, 0), (0, 0), (0, padding)), constant_values=EMPTY_LOGSUMEXP
     )
     backward = backward._replace(logsumexp=logsumexp)
-    query_gradients, negative_delta = kernels.query_gradient(backward)
-    backward = backward._replace(negative_delta=negative_delta)
+    query_gradients, backward = kernels.query_gradient(backward)
     key, value = kernels.key_gradient(backward)
     if operands.positions is not None and kernels.position_gradient is not None:
         positions = kernels.position_gradient(backward)
@@ -246,23 +256,26 @@ def _empty_masked_queries(
     values: Float[Array, "B T N E"],
     logsumexp: Logsumexp,
     weights: Float[Array, "B T N R"] | None,
-) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None]:
+    ends: Any,
+) -> tuple[Float[Array, "B T N E"], Logsumexp, Float[Array, "B T N R"] | None, Any]:
     """Replace the outputs of masked queries by the outputs of a query without a visible key.
 
-    For such a query, `values` and `weights` are 0, and the logsumexp is `EMPTY_LOGSUMEXP`.
+    For such a query, `values`, `weights` and `ends` are 0, and the logsumexp is `EMPTY_LOGSUMEXP`.
 
     Args:
       query_mask: False for masked queries.
       values: Weighted sum of values for each query.
       logsumexp: Logsumexp of the scores of each query, to base 2, possibly padded.
       weights: Relation weights of each query, or None.
+      ends: `BlockOutputs.end_weights`.
     """
     is_visible = jnp.swapaxes(query_mask, 1, 2)[..., None]
     values = jnp.where(is_visible, values, 0)
     weights = None if weights is None else jnp.where(is_visible, weights, 0)
     padding = logsumexp.shape[-1] - query_mask.shape[-1]
     padded = jnp.pad(query_mask, ((0, 0), (0, 0), (0, padding)))
-    return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP), weights
+    ends = jax.tree.map(lambda end: jnp.where(padded, end, 0), ends)
+    return values, jnp.where(padded, logsumexp, EMPTY_LOGSUMEXP), weights, ends
 
 
 def to_natural_logsumexp(logsumexp: Logsumexp, queries: int) -> Float[Array, "B N T"]:

@@ -13,7 +13,7 @@ of arrays in memory, and the bodies of the kernels.
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,21 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.kernels import Kernels, Plan, QueryGradients
 from distattn_jax.attention.fused.operands import BackwardOperands, Operands, select_precision
+from distattn_jax.attention.fused.relations import multiply_inner_relations
 from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
 from distattn_jax.attention.fused.score_map import ScoreMap, make_score_map
 from distattn_jax.attention.fused.skipped_tiles import SkippedTiles
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 
 Arrays = dict[str, Array]  # by name
+# Outputs of `query_gradient` that `key_gradient` reads if the kernels multiply tables of relations.
+RELATION_VECTORS = (
+    "relation_products_after",
+    "relation_cotangent_before",
+    "relation_cotangent_after",
+)
+RELATION_MATRICES = ("relation_weights", "relation_gradient")
+END_WEIGHTS = ("weight_before", "weight_after")  # names of `BackwardOperands.end_weights`
 
 
 class KernelCall(NamedTuple):
@@ -151,11 +160,12 @@ class KernelCalls(abc.ABC):
 
     def forward(
         self,
-    ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Float[Array, "B T N R"] | None]:
+    ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N _"], Any]:
         """Return the weighted sum of values, the logsumexp and the relation weights of each query.
 
         The logsumexp is to base 2, and its last axis may be padded. The relation weights (see
-        `relations`) are None if the scoring does not need them.
+        `relations`) are None if the scoring does not need them. With `Scoring.multiplies_tables`,
+        return `BackwardOperands.end_weights` instead of the relation weights.
         """
         query, key, value = self.operands[:3]
         sizes = self.tile_sizes("forward")
@@ -174,17 +184,22 @@ class KernelCalls(abc.ABC):
             },
         )
         outputs = self.run(call)
-        return outputs["values"], outputs["logsumexp"], outputs.get("relation_weights")
+        weights = outputs.get("relation_weights")
+        if self.plan.scoring.multiplies_tables and END_WEIGHTS[0] in outputs:
+            weights = tuple(outputs.get(name) for name in END_WEIGHTS)
+        return outputs["values"], outputs["logsumexp"], weights
 
-    def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, Array]:
-        """Run the kernel `query_gradient`. Return its gradients, and the vector -D.
+    def query_gradient(self, backward: BackwardOperands) -> tuple[QueryGradients, BackwardOperands]:
+        """Run the kernel `query_gradient`. Return its gradients, and a completed `backward`.
 
-        The caller stores -D, shape (B, N, T), possibly padded, in `BackwardOperands.negative_delta`
-        for the other gradient kernels.
+        The kernel computes -D, shape (B, N, T), possibly padded, for the other gradient kernels:
+        see `BackwardOperands.negative_delta`. If the kernels multiply the tables of relations, it
+        also computes the fields `relation_vectors` and `relation_matrices`.
         """
         query = self.operands.query
         names = self.plan.scoring.gradient_names
         delta_inputs = self.delta_inputs(backward)
+        ends = backward.end_weights or ()
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
         call = self.make_call(
             "query_gradient",
@@ -194,6 +209,7 @@ class KernelCalls(abc.ABC):
                 "values_cotangent": backward.values_cotangent,
                 "logsumexp": backward.logsumexp,
                 **delta_inputs,
+                **{name: x for name, x in zip(END_WEIGHTS, ends, strict=False) if x is not None},
             },
             streamed=self.key_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
@@ -211,8 +227,27 @@ class KernelCalls(abc.ABC):
             relation_products=outputs.get("relation_products"),
             position_query=outputs.get("position_query"),
             positions=outputs.get("positions"),
+            **self.table_gradients(outputs, backward),
         )
-        return gradients, {**delta_inputs, **outputs}["negative_delta"]
+        completed = backward._replace(
+            negative_delta={**delta_inputs, **outputs}["negative_delta"],
+            relation_vectors={name: outputs[name] for name in RELATION_VECTORS if name in outputs},
+            relation_matrices={
+                name: outputs[name] for name in RELATION_MATRICES if name in outputs
+            },
+        )
+        return gradients, completed
+
+    def table_gradients(self, outputs: Arrays, backward: BackwardOperands) -> Arrays:
+        """Return the gradients of the tables of relations that the kernels multiply, by name.
+
+        See `QueryGradients`. The dict is empty unless `Scoring.multiplies_tables` is True.
+
+        Args:
+          outputs: Outputs of the kernel `query_gradient`.
+          backward: Inputs of the gradient kernels.
+        """
+        return {}
 
     def key_gradient(
         self, backward: BackwardOperands
@@ -225,8 +260,9 @@ class KernelCalls(abc.ABC):
             "key_gradient",
             schedule,
             resident=self.key_inputs(backward),
-            streamed=self.query_inputs(backward),
+            streamed={**self.query_inputs(backward), **(backward.relation_vectors or {})},
             relation_cotangent=backward.relation_cotangent,
+            relation_matrices=backward.relation_matrices,
             skipped_sums=self._skipped_tiles(schedule, sizes).sums_for_key_gradient(
                 backward.logsumexp, backward.values_cotangent
             ),
@@ -302,6 +338,7 @@ class KernelCalls(abc.ABC):
         skipped_sums: Arrays,
         moving: Arrays | None = None,
         relation_cotangent: Float[Array, "B T N R"] | None = None,
+        relation_matrices: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
         """Return a `KernelCall` with the given arrays, and with the masks and tables of the call.
@@ -312,6 +349,7 @@ class KernelCalls(abc.ABC):
           moving: Arrays of the keys in the GPU kernel `position_gradient`. None in all other
             kernels.
           relation_cotangent: Cotangent of the relation weights, in a gradient kernel.
+          relation_matrices: `BackwardOperands.relation_matrices`, in the kernel `key_gradient`.
           is_transposed: True if the rows of the score map are keys, False if they are queries.
         """
         score_map = make_score_map(
@@ -325,9 +363,13 @@ class KernelCalls(abc.ABC):
             resident, moving = {**resident, **row_masks}, {}
         else:
             moving = {**moving, **row_masks}
+        products = self.operands.relation_products
+        if self.plan.scoring.multiplies_tables and name in ("received", "attention_given"):
+            products = multiply_inner_relations(self.operands)
         relations = {
-            "relation_products": self.operands.relation_products,
+            "relation_products": products,
             "relation_cotangent": relation_cotangent,
+            **(relation_matrices or {}),
         }
         table_names = ["table"]
         if name == "query_gradient":  # Only this kernel reads derivatives.

@@ -18,7 +18,7 @@ use only the weights that are kept.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Array, Float
 
@@ -63,6 +63,8 @@ class QueryGradients(NamedTuple):
       relation_products: Gradient of `Operands.relation_products`.
       position_query: Gradient of the queries that are multiplied by position vectors.
       positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
+      key_table: Gradient of `Operands.key_table`. None if the kernels do not read the table.
+      value_table: Gradient of `Operands.value_table`. None if the kernels do not read the table.
     """
 
     query: Float[Array, "B T N H"]
@@ -70,6 +72,8 @@ class QueryGradients(NamedTuple):
     relation_products: Float[Array, "#B #T N R"] | None
     position_query: Float[Array, "B T N H"] | None
     positions: Float[Array, "#B D #N H"] | None = None
+    key_table: Float[Array, "#N _ H"] | None = None
+    value_table: Float[Array, "#N R E"] | None = None
 
 
 class Kernels(NamedTuple):
@@ -80,9 +84,10 @@ class Kernels(NamedTuple):
 
     Attributes:
       forward: Computes the output O, shape (B, T, N, E), the logsumexp, and the relation weights or
-        None.
-      query_gradient: Computes `QueryGradients`, and `BackwardOperands.negative_delta` for the other
-        kernels.
+        None. With `Scoring.multiplies_tables`, it computes `BackwardOperands.end_weights` instead
+        of the relation weights.
+      query_gradient: Computes `QueryGradients`. Also returns its argument with the arrays that the
+        other kernels need, such as `BackwardOperands.negative_delta`.
       key_gradient: Computes the gradients of the keys and of the values.
       received: Computes the attention that each key receives, Σ_i A_ij, shape (B, N, S), from the
         logsumexp.
@@ -94,8 +99,8 @@ class Kernels(NamedTuple):
         computes this gradient.
     """
 
-    forward: Callable[[], tuple[Array, Array, Array | None]]
-    query_gradient: Callable[[BackwardOperands], tuple[QueryGradients, Array]]
+    forward: Callable[[], tuple[Array, Array, Any]]
+    query_gradient: Callable[[BackwardOperands], tuple[QueryGradients, BackwardOperands]]
     key_gradient: Callable[[BackwardOperands], tuple[Array, Array]]
     received: Callable[[Array], Array]
     attention_given: Callable[[Array, Array], Array]

@@ -59,10 +59,12 @@ class Operands(NamedTuple):
         see `skipped_tiles`. None means that there are no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
-      key_table: Vectors that are added to the keys, one for each relation. None adds nothing. The
-        kernels do not read the table: they read `relation_products`.
+      key_table: Vectors that are added to the keys, one for each relation. None adds nothing. With
+        `Scoring.multiplies_tables`, the kernels read the table without relation 0, whose vector was
+        subtracted from the other vectors. All other kernels read `relation_products` instead.
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
-        The kernels do not read the table: they return relation weights.
+        Only kernels with `Scoring.multiplies_tables` read the table. All others return relation
+        weights.
       relation_bias: One number for each relation, added to q · k if query and key have that
         relation. None adds nothing. The kernels do not read the bias: they read
         `relation_products`.
@@ -132,7 +134,15 @@ class BackwardOperands(NamedTuple):
         With relation weights W (see `relations`), Σ_r W_ir G_ir is added. None means 0.
       negative_delta: -D_i = -(`other_delta` + dO_i · O_i) for each query i. The last axis may be
         padded. None before the kernel `query_gradient` runs, because this kernel may compute -D.
-      relation_cotangent: Cotangent G of the relation weights. None if there are no such weights.
+      relation_cotangent: Cotangent G of the relation weights. None if there are no such weights, or
+        if the kernels multiply the tables (see `Scoring.multiplies_tables`).
+      end_weights: Relation weights of relation 0 and of relation 2k, one number per query. The last
+        axis may be padded. None if the kernels do not multiply the tables. The second is None
+        under a causal mask.
+      relation_vectors: Vectors by relation that the kernel `query_gradient` computes for
+        `key_gradient`, by name. None before `query_gradient` runs.
+      relation_matrices: Arrays by relation that the kernel `query_gradient` computes for
+        `key_gradient`, by name. None before `query_gradient` runs.
     """
 
     values_cotangent: Float[Array, "B T N E"]
@@ -142,3 +152,6 @@ class BackwardOperands(NamedTuple):
     other_delta: Float[Array, "B N T"] | None = None
     negative_delta: Float[Array, "B N _"] | None = None
     relation_cotangent: Float[Array, "B T N R"] | None = None
+    end_weights: tuple[Float[Array, "B N _"], Float[Array, "B N _"] | None] | None = None
+    relation_vectors: dict[str, Float[Array, "B N _"]] | None = None
+    relation_matrices: dict[str, Float[Array, "B _ N _"]] | None = None

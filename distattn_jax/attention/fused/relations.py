@@ -29,6 +29,9 @@ therefore writes scores instead of weights, and the weights are computed after t
 
 Adding one number to all scores of a query changes its logsumexp, but no weight. The kernels
 therefore receive P[i, r] - P[i, 0]: far tiles with relation 0 then add nothing.
+
+The GPU kernels multiply small tables themselves (`Scoring.multiplies_tables`): P, W and G then stay
+in shared memory, and `fused.gpu.relation_rows` describes the arrays that remain.
 """
 
 import functools
@@ -40,6 +43,10 @@ from jaxtyping import Array, Float
 from distattn_jax.attention.fused.operands import Operands, select_precision
 
 MAX_CLIP_DISTANCE = 128  # of relative positions
+# The kernels of a GPU multiply tables up to these sizes. Larger ones need too much shared memory.
+MAX_TABLE_DISTANCE = 64
+MAX_TABLE_WIDTH = 64
+MAX_PRECISE_DISTANCE = 32  # Up to here, float32 cotangents of relation weights fit, too.
 BEFORE, AFTER = 1, -1  # sides of keys that precede and follow the query, as in `TileKind`
 
 
@@ -63,6 +70,19 @@ def unsupported_distance_reason(clip_distance: int) -> str | None:
     if clip_distance <= MAX_CLIP_DISTANCE:
         return None
     return f"relations must be clipped at most at {MAX_CLIP_DISTANCE}; got {clip_distance}"
+
+
+def can_multiply_tables(clip_distance: int, width: int, dtype: Any) -> bool:
+    """Return True if the kernels of a GPU can multiply the tables: see `Scoring.multiplies_tables`.
+
+    Args:
+      clip_distance: The distance k at which relations are clipped.
+      width: Width of the widest of queries, keys and values.
+      dtype: Dtype of the queries.
+    """
+    # Cotangents of weights in bfloat16 have the range of float32, those in float16 do not.
+    is_precise = clip_distance <= MAX_PRECISE_DISTANCE or dtype == jnp.bfloat16
+    return 0 < clip_distance <= MAX_TABLE_DISTANCE and width <= MAX_TABLE_WIDTH and is_precise
 
 
 def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Array, "#N _ W"]:
@@ -127,6 +147,18 @@ def multiply_relations(
     if table.shape[0] == 1:
         return multiply("btnh,rh->btnr", query, table[0])
     return multiply("btnh,nrh->btnr", query, table)
+
+
+def multiply_inner_relations(operands: Operands) -> Float[Array, "B T N R"] | None:
+    """Return P[i, r] - P[i, 0] like `compute_products`, for kernels that multiply the tables.
+
+    `Operands.key_table` then has no vector for relation 0, and the vectors of the other relations
+    are differences to it.
+    """
+    if operands.key_table is None:
+        return None
+    products = multiply_relations(operands.query, operands.key_table)
+    return jnp.pad(products, ((0, 0), (0, 0), (0, 0), (1, 0)))
 
 
 def sum_relation_values(

@@ -85,6 +85,8 @@ class Scoring:
         query i and key j: see `relations`.
       has_relation_weights: True if the forward kernel returns W[i, r], the sum of the weights of
         all keys that have relation r to query i.
+      multiplies_tables: True if the kernels multiply the tables of relations themselves, so that P
+        and W are no arrays of the call.
       has_positions: True if kernels add products of position queries and position vectors to q · k:
         see `PositionScoring`.
       gradient_names: Names of the outputs of the kernel `query_gradient` that contain gradients of
@@ -100,6 +102,7 @@ class Scoring:
     clip_distance = 0
     has_relation_products = False
     has_relation_weights = False
+    multiplies_tables = False
     has_positions = False
 
     @property
@@ -441,11 +444,14 @@ class RelationScoring(Scoring):
       has_relation_products: True if there is an array P. If False, the score is scale (q_i · k_j).
       has_relation_weights: True if the forward kernel returns W[i, r], the sum of the weights of
         all keys that have relation r to query i.
+      multiplies_tables: True if the kernels multiply the tables of vectors themselves. P and W are
+        then no arrays of the call.
     """
 
     clip_distance: int = dataclasses.field()
     has_relation_products: bool = dataclasses.field()
     has_relation_weights: bool = dataclasses.field()
+    multiplies_tables: bool = False
     distinctions = Distinctions(far=True, far_sides=True)
 
 

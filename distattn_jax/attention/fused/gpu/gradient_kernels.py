@@ -25,7 +25,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, position_tiles, tile_weights
+from distattn_jax.attention.fused.gpu import mosaic, position_tiles, relation_rows, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
@@ -59,7 +59,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     scoring with relation products has two more outputs. `band_gradient` is the gradient of the
     score of each query and each relation from 1 to 2k - 1. `gradient_after` has one number per
     query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
-    relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
+    relation 2k, and there is no `gradient_after`. If the kernels multiply the tables of relations,
+    the outputs `relation_weights`, `relation_gradient` and the vectors of the end relations replace
+    these two: see `relation_rows`. A scoring with position vectors has one more
     output: `position_query`, the gradient of `Operands.position_query`.
 
     Args:
@@ -68,6 +70,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score_map, has_received = call.score_map, call.has_received_cotangent
     width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
     has_products = score_map.scoring.has_relation_products
+    multiplies_tables = score_map.scoring.multiplies_tables
     has_positions = score_map.scoring.has_positions
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
@@ -82,10 +85,16 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
                 mosaic.load_tile(context.resident[name]) for name in ("values", "values_cotangent")
             )
             delta += mosaic.sum_rows(values * cotangent)
-        return tuple(totals), sums, ends, -delta
+        vectors = relation_rows.multiply_query(context)
+        if multiplies_tables:
+            cotangent_vectors, first = relation_rows.multiply_cotangent(context)
+            vectors |= cotangent_vectors
+            delta -= first
+        return tuple(totals), sums, ends, vectors, -delta
 
     def step(context, tile, state):
-        totals, sums, ends, negative_delta = state
+        totals, sums, ends, vectors, negative_delta = state
+        context = relation_rows.add_vectors(context, vectors)
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -118,9 +127,14 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_column=per_column,
             factor=view.far_derivative,
         )
+        relations = RelationTile(context, tile)
         if has_products:
-            relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
+        if multiplies_tables and not tile.kind.is_far:
+            dropped = tile_weights.drop(context, tile, weights)
+            relations.write(relation_rows.COTANGENT, dropped)
+            relations.write(relation_rows.PRODUCTS, score_gradient)
+        elif has_products and not multiplies_tables:
             relations.write("band_gradient", score_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
@@ -136,10 +150,10 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         tile.release("key")
         if positions is not None:
             positions.release()
-        return totals, sums, ends, negative_delta
+        return totals, sums, ends, vectors, negative_delta
 
     def finish(context, state):
-        (total, *_), sums, ends, negative_delta = state
+        (total, *others), sums, ends, vectors, negative_delta = state
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
@@ -147,20 +161,30 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             sums = [*sums, (total * query).sum(axis=1)]
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        totals = dict(zip(("query", "position_query"), state[0], strict=False))
+        outputs = name_ends("gradient", sides, ends)
+        if multiplies_tables:
+            total = relation_rows.write_gradients(context, total, ends)
+            outputs = vectors
+        totals = dict(zip(("query", "position_query"), (total, *others), strict=False))
         return {
             **{name: x * multiplier for name, x in totals.items()},
             "negative_delta": negative_delta,
             **coefficients,
-            **name_ends("gradient", sides, ends),
+            **outputs,
         }
 
+    scattered: tuple[str, ...] = ("band_gradient",) * has_products
+    if multiplies_tables:
+        scattered = (relation_rows.WEIGHTS, relation_rows.GRADIENT)
     return KernelBody(
         initialize,
         step,
         finish,
-        scattered=("band_gradient",) * has_products,
-        scratch=position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
+        scattered=scattered,
+        scratch={
+            **position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
+            **relation_rows.scratch_buffers(score_map.scoring, has_cotangent=True),
+        },
         # The sums of coefficient gradients use tables of derivatives.
         ends_with_product=not score_map.scoring.reads_tables,
     )
@@ -184,6 +208,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
+    multiplies_tables = score_map.scoring.multiplies_tables
 
     def initialize(context):
         key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
@@ -209,6 +234,14 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         tile.release("values_cotangent")
         return key_total, value_total
 
+    def replace_weights(context, tile, weights):
+        """Replace the weights of a band tile by those that `query_gradient` has written."""
+        relations = RelationTile(context, tile)
+        if tile.kind.is_far or not score_map.has_dropout:
+            return relations.replace(relation_rows.WEIGHTS, weights)
+        scale = read_dropout_scale(context.scalars)  # of the written weights
+        return relations.replace(relation_rows.WEIGHTS, weights * scale) * (1 / scale)
+
     def step(context, tile, state):
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
@@ -226,6 +259,8 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = tile_weights.compute_weights(view, logsumexp)
+        if multiplies_tables:
+            weights = replace_weights(context, tile, weights)
         score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
@@ -235,6 +270,9 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_column=tile.load_vector("negative_delta"),
             factor=view.far_derivative,
         )
+        if multiplies_tables:
+            relations = RelationTile(context, tile)
+            score_gradient = relations.replace(relation_rows.GRADIENT, score_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         dropped_weights = tile_weights.drop(context, tile, weights)
         if widths[0] < query.shape[-1]:

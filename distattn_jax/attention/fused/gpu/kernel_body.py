@@ -107,6 +107,10 @@ class WarpgroupContext(NamedTuple):
         arguments are the name of the array, the index of the first row and the number of rows. The
         array is an input of `KernelInputs.gathered` or an output named in `KernelBody.scattered`.
       scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
+      tables: References to the tables of `KernelInputs.tables` in shared memory, one row per
+        relation.
+      visited_columns: First column of the first tile that the warpgroup visits, and last column of
+        its last tile plus 1. None if the kernel has no tables.
     """
 
     score_map: ScoreMap
@@ -118,6 +122,8 @@ class WarpgroupContext(NamedTuple):
     operand_scratch: Any
     global_rows: Callable[[str, jax.Array, int], Any]
     scratch: dict[str, Any]
+    tables: dict[str, Any]
+    visited_columns: tuple[jax.Array, jax.Array] | None
 
 
 class KernelBody(NamedTuple):
@@ -134,7 +140,7 @@ class KernelBody(NamedTuple):
       scattered: Names of the outputs that `finish` does not return, because `step` writes single
         entries of them to global memory.
       scratch: Buffers in shared memory that each warpgroup needs. The key is the name of the
-        buffer, and the value is its number of elements and its dtype.
+        buffer, and the value is its shape and its dtype.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
         `step` has loaded. All loads from shared memory are then complete when `step` ends.
       late_vectors: Names of vectors of `KernelInputs.streamed` for which the warpgroup waits when
@@ -146,7 +152,7 @@ class KernelBody(NamedTuple):
     step: Callable[[WarpgroupContext, Tile, Any], Any]
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
     scattered: tuple[str, ...] = ()
-    scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
+    scratch: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     ends_with_product: bool = True
     late_vectors: tuple[str, ...] = ()
 
@@ -172,9 +178,12 @@ class KernelInputs(NamedTuple):
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
       skipped_sums: Precomputed sums that replace the tiles that a block skips, shape
         (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
-      gathered: Matrices of shape (B, T, N, 2k + 1), with one number for each query and relation
-        (see the module `relations`). `KernelBody.step` reads single numbers of them from global
-        memory.
+      gathered: Matrices with one number for each query and relation (see the module `relations`).
+        Their shape is (B, T, N, 2k + 1), or that of `relation_rows`. `KernelBody.step` reads single
+        numbers of them from global memory. `first_value` of `relation_rows` is also here.
+      tables: Matrices with one row for each relation, shape (1, relations, N, W): see
+        `relation_rows`. If N is 1, all heads share the table. All warpgroups of a thread block use
+        the same copy in shared memory.
     """
 
     resident: dict[str, jax.Array]
@@ -186,6 +195,7 @@ class KernelInputs(NamedTuple):
     runs: jax.Array
     skipped_sums: dict[str, jax.Array]
     gathered: dict[str, jax.Array]
+    tables: dict[str, jax.Array]
 
 
 def count_leading_rows(config: TileConfig) -> int:

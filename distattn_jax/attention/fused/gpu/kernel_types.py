@@ -11,11 +11,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic
+from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, relation_rows
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
+from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.score_map import make_score_map
@@ -23,7 +24,8 @@ from distattn_jax.attention.fused.score_map import make_score_map
 Types = dict[str, Any]
 VECTOR = jax.ShapeDtypeStruct((1, 1, 1), jnp.float32)  # integers have as many bytes
 KEY_ROWS = ("key_gradient", "received")  # kernels whose rows are keys
-SCATTERED = ("band_scores", "band_gradient")  # outputs that are never in shared memory
+# Outputs that are never in shared memory.
+SCATTERED = ("band_scores", "band_gradient", *RELATION_MATRICES)
 
 
 def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
@@ -52,6 +54,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
     elif scoring.has_positions:
         diagonals["positions"] = queries["query"]
     arranges_gradient = kernel in ("query_gradient", "position_gradient")
+    tables_of_relations = _list_tables(kernel, plan, operands)
     return KernelTypes(
         resident,
         streamed,
@@ -59,11 +62,19 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         moving,
         entries=_drop_absent({"mask": operands.mask}),
         outputs=outputs,
-        scratch=scratch_buffers(
-            make_score_map(plan, operands),
-            gradient_dtype=operands.query.dtype if arranges_gradient else None,
-        ),
+        scratch={
+            **scratch_buffers(
+                make_score_map(plan, operands),
+                gradient_dtype=operands.query.dtype if arranges_gradient else None,
+            ),
+            **(
+                relation_rows.scratch_buffers(scoring, has_cotangent=arranges_gradient)
+                if tables_of_relations
+                else {}
+            ),
+        },
         late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
+        tables=tables_of_relations,
     )
 
 
@@ -77,9 +88,16 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
     is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
     has_weights = plan.scoring.has_relation_weights
-    has_other_delta = plan.received or plan.logsumexp or has_weights or is_very_wide
+    multiplies_tables = plan.scoring.multiplies_tables
+    has_weight_cotangent = has_weights and not multiplies_tables
+    has_other_delta = plan.received or plan.logsumexp or has_weight_cotangent or is_very_wide
     has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
     relations = RelationArrays(plan, operands, length_multiple=1)
+    vectors = relations.vector_names(has_cotangent=is_gradient and has_weights)
+    if multiplies_tables and kernel in ("forward", "query_gradient"):  # not inputs, but computed
+        vectors = []
+        if is_query_gradient:
+            vectors = [*relations.output_types("forward")]  # the end weights
     queries = {
         "query": query,
         "position_query": query if plan.scoring.has_positions else None,
@@ -89,7 +107,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
         "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
         "negative_delta": VECTOR if is_gradient and not is_query_gradient else None,
         "query_segments": VECTOR if operands.query_segments is not None else None,
-        **dict.fromkeys(relations.vector_names(has_cotangent=is_gradient and has_weights), VECTOR),
+        **dict.fromkeys(vectors, VECTOR),
     }
     keys = {
         "key": key,
@@ -119,6 +137,20 @@ def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
     elif kernel == "position_gradient":
         outputs = dict.fromkeys(("lower_positions", "upper_positions"), query)
     return {name: x for name, x in outputs.items() if name not in SCATTERED}
+
+
+def _list_tables(kernel: str, plan: Plan, operands: Operands) -> Types:
+    """Return a dict from name to type of the tables of relations that a kernel multiplies."""
+    scoring, dtype = plan.scoring, operands.query.dtype
+    if not scoring.multiplies_tables or kernel not in ("forward", "query_gradient"):
+        return {}
+    rows = relation_rows.count_columns(scoring.clip_distance)
+    widths = {}
+    if scoring.has_relation_products:
+        widths["key_table"] = operands.key.shape[-1]
+    if scoring.has_relation_weights:
+        widths["value_table"] = operands.value.shape[-1]
+    return {name: jax.ShapeDtypeStruct((1, rows, 1, x), dtype) for name, x in widths.items()}
 
 
 def _matrix_type(x: Any, width: int) -> jax.ShapeDtypeStruct:

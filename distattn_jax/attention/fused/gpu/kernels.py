@@ -23,7 +23,12 @@ from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_typ
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
 from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
-from distattn_jax.attention.fused.kernel_calls import KernelCall, KernelCalls, compute_delta
+from distattn_jax.attention.fused.kernel_calls import (
+    RELATION_MATRICES,
+    KernelCall,
+    KernelCalls,
+    compute_delta,
+)
 from distattn_jax.attention.fused.kernels import Kernels, Plan
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
 from distattn_jax.attention.fused.schedule import TileSizes
@@ -88,6 +93,11 @@ class _HopperKernels(KernelCalls):
         inputs = {"values": backward.values, "other_delta": backward.other_delta}
         return {name: x for name, x in inputs.items() if x is not None}
 
+    def table_gradients(
+        self, outputs: dict[str, Array], backward: BackwardOperands
+    ) -> dict[str, Array]:
+        return self.relations.table_gradients(outputs, backward.values_cotangent)
+
     def position_gradient(self, backward: BackwardOperands) -> Float[Array, "#B D #N H"]:
         """Return the gradient of the position vectors, `Operands.positions`.
 
@@ -125,6 +135,7 @@ class _HopperKernels(KernelCalls):
             self.arrays.pad_vectors, (call.resident, call.streamed, call.moving)
         )
         gathered, vectors = self.relations.inputs(call.relations)
+        relation_tables, first_value = self.relations.table_inputs(call.name)
         (streamed if is_transposed else resident).update(vectors)
         tables = {**call.tables, **self.function_table}
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
@@ -141,7 +152,8 @@ class _HopperKernels(KernelCalls):
             scalars={**self.scalars, **self._initial_maximum(call)},
             runs=call.schedule.runs,
             skipped_sums=call.skipped_sums,
-            gathered=gathered,
+            gathered={**gathered, **first_value},
+            tables=relation_tables,
         )
         body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)
@@ -163,6 +175,11 @@ class _HopperKernels(KernelCalls):
         for name, number in (("logsumexp", EMPTY_LOGSUMEXP), ("negative_delta", 0.0)):
             if name in outputs:
                 outputs[name] = self._fill_unwritten(outputs[name], written, number)
+        for name in RELATION_MATRICES:
+            if name in outputs:
+                by_query = jnp.moveaxis(outputs[name], 1, -1)
+                filled = self._fill_unwritten(by_query, written, 0.0)
+                outputs[name] = jnp.moveaxis(filled, -1, 1)
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
@@ -178,8 +195,8 @@ class _HopperKernels(KernelCalls):
         return {"initial_maximum": jnp.where(has_small_scores, 0.0, MASKED_SCORE)[..., None]}
 
     def _fill_unwritten(
-        self, vector: Float[Array, "B N _"], written: int, number: float
-    ) -> Float[Array, "B N _"]:
+        self, vector: Float[Array, "B *_ L"], written: int, number: float
+    ) -> Float[Array, "B *_ L"]:
         """Return `vector` with all numbers from index `written` on set to `number`.
 
         A kernel writes only the first `written` numbers of a padded output vector. The vector has
@@ -191,4 +208,4 @@ class _HopperKernels(KernelCalls):
         if all(queries + -queries % config.columns <= written for config in self.configs):
             return vector
         is_written = jnp.arange(vector.shape[-1]) < written
-        return jnp.where(is_written[None, None, :], vector, number)
+        return jnp.where(jnp.expand_dims(is_written, range(vector.ndim - 1)), vector, number)

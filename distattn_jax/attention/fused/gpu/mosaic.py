@@ -7,6 +7,7 @@ entries of row i of a tile also holds number i of every per-row vector. The same
 columns. Expanding a vector to a tile thus moves no data.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +42,19 @@ def matrix_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 
     The buffer has the tiled and swizzled layout that WGMMA requires.
     """
-    width = min(shape[-1], MAX_SWIZZLED_COLUMNS)
+    return _swizzled_scratch(shape, dtype, min(shape[-1], MAX_SWIZZLED_COLUMNS))
+
+
+def table_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Return the type of a shared-memory buffer of matrices, of which products can sum the rows.
+
+    Like `matrix_scratch`, but the number of rows may be any multiple of 16. A matrix product that
+    sums over the rows needs a swizzle as wide as a divisor of their number.
+    """
+    return _swizzled_scratch(shape, dtype, math.gcd(*shape[-2:], MAX_SWIZZLED_COLUMNS))
+
+
+def _swizzled_scratch(shape: tuple[int, ...], dtype: Any, width: int) -> Any:
     swizzle = width * jnp.dtype(dtype).itemsize
     transforms = (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
     return plgpu.SMEM(shape, dtype, transforms=transforms)
@@ -104,6 +117,28 @@ def load_operand(ref: Any) -> Any:
     unchanged.
     """
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
+
+
+def load_rows(ref: Any) -> jax.Array:
+    """Load a tile from a `plain_scratch` buffer into registers, and convert it to float32."""
+    return _load(ref, layout=plgpu.Layout.WGMMA, optimized=False).astype(jnp.float32)
+
+
+def store_rows(ref: Any, tile: jax.Array) -> None:
+    """Write a tile from registers to global memory or to a `plain_scratch` buffer.
+
+    The tile is converted to the dtype of `ref`.
+    """
+    tile = tile.astype(ref.dtype)
+    if is_interpreted():
+        ref[...] = tile
+        return
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
+    def store(_, ref, tile):
+        tile.store_untiled(ref, optimized=False)
+
+    store(ref, tile)
 
 
 def load_entries(ref: Any) -> jax.Array:
@@ -217,6 +252,8 @@ def accumulate_products(
 
 def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
     """Copy the tile `a` to the buffer `scratch`, and return `total` + `scratch` @ `b`."""
+    if a.shape[1] < scratch.shape[1]:
+        scratch = scratch.at[:, : a.shape[1]]
     scratch[...] = a
     plgpu.commit_smem()
 

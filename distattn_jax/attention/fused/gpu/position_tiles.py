@@ -41,9 +41,9 @@ def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[
     """
     if not score_map.scoring.has_positions:
         return {}
-    buffers: dict[str, Any] = {SKEW: (skew.SKEW_ENTRIES, "float32")}
+    buffers: dict[str, Any] = {SKEW: ((skew.SKEW_ENTRIES,), "float32")}
     if gradient_dtype is not None:
-        buffers[UNSKEW] = (skew.UNSKEW_ENTRIES, gradient_dtype)
+        buffers[UNSKEW] = ((skew.UNSKEW_ENTRIES,), gradient_dtype)
     return buffers
 
 

@@ -1,7 +1,8 @@
 """Arrays with one number for each query and relation, as inputs and outputs of the kernels.
 
 The module `relations` of the package `fused` defines relations and end relations. The module
-`relation_tiles` describes how the kernels read and write these arrays.
+`relation_tiles` describes how the kernels read and write these arrays. The module `relation_rows`
+describes the arrays of kernels that multiply the tables of relations.
 """
 
 import jax
@@ -9,9 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax import hash
+from distattn_jax.attention.fused.gpu import relation_rows
 from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
-from distattn_jax.attention.fused.kernel_calls import KernelCall
+from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES, KernelCall
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.relations import AFTER, BEFORE, end_sides
@@ -55,6 +57,9 @@ class RelationArrays:
         """
         matrices, vectors = {}, {}
         for name, array in arrays.items():
+            if name in RELATION_MATRICES:  # an output of `query_gradient`, already padded
+                matrices[name] = array
+                continue
             array = jnp.broadcast_to(array, (*self.operands.query.shape[:3], array.shape[3]))
             array = jnp.pad(array, ((0, 0), (0, self.padding), (0, 0), (0, 0)))
             matrices[name] = array
@@ -63,13 +68,66 @@ class RelationArrays:
                 vectors[name + SUFFIXES[side]] = jnp.moveaxis(end, 1, 2)
         return matrices, vectors
 
+    def table_inputs(self, kernel: str) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return the tables that a kernel multiplies, as fields of `KernelInputs`.
+
+        Returns:
+          Two dicts: `KernelInputs.tables`, and additions to `KernelInputs.gathered`. Both are empty
+          if the kernel multiplies no tables: see `relation_rows`.
+        """
+        tables: dict[str, Array] = {}
+        if not self.scoring.multiplies_tables or kernel not in ("forward", "query_gradient"):
+            return tables, {}
+        key_table, value_table = self.operands.key_table, self.operands.value_table
+        if key_table is not None:
+            tables["key_table"] = self._arrange_table(key_table)
+        if value_table is None:
+            return tables, {}
+        tables["value_table"] = self._arrange_table(value_table[:, 1:])
+        return tables, {"first_value": jnp.moveaxis(value_table[None, :, :1], 1, 2)}
+
+    def _arrange_table(self, table: Float[Array, "#N R W"]) -> Float[Array, "1 _ #N W"]:
+        padding = relation_rows.count_columns(self.scoring.clip_distance) - table.shape[1]
+        table = jnp.pad(table, ((0, 0), (0, padding), (0, 0))).astype(self.operands.query.dtype)
+        return jnp.moveaxis(table[None], 1, 2)
+
+    def table_gradients(
+        self, outputs: Outputs, values_cotangent: Float[Array, "B T N E"]
+    ) -> dict[str, Float[Array, "#N R W"]]:
+        """Return the gradients of the tables, from the outputs of the kernel `query_gradient`.
+
+        The gradients are matrix products: see `relation_rows`. The result is a dict with the keys
+        "key_table" and "value_table". It is empty if the kernels multiply no tables.
+        """
+        gradients: dict[str, Array] = {}
+        operands, relations = self.operands, 2 * self.scoring.clip_distance
+        if not self.scoring.multiplies_tables:
+            return gradients
+        if operands.key_table is not None:
+            gradient = _sum_products(
+                outputs[relation_rows.GRADIENT], operands.query, operands.key_table
+            )
+            gradients["key_table"] = self.scoring.scale * gradient[:, :relations]
+        if operands.value_table is not None:
+            gradient = _sum_products(
+                outputs[relation_rows.WEIGHTS], values_cotangent, operands.value_table
+            )
+            first = relation_rows.count_columns(self.scoring.clip_distance)
+            gradients["value_table"] = jnp.concatenate(
+                (gradient[:, first : first + 1], gradient[:, :relations]), axis=1
+            )
+        return gradients
+
     def vector_names(self, *, has_cotangent: bool) -> list[str]:
-        """Return the names of the vectors in the second dict that `inputs` returns.
+        """Return the names of the vectors by relation that a kernel reads.
+
+        They are in the second dict that `inputs` returns. If the kernels multiply tables, they are
+        outputs of the kernel `query_gradient` instead.
 
         Args:
           has_cotangent: True if the kernel reads the cotangent of the relation weights.
         """
-        names = ["relation_products"] * (self.operands.relation_products is not None)
+        names = ["relation_products"] * self.scoring.has_relation_products
         names += ["relation_cotangent"] * has_cotangent
         return [name + SUFFIXES[side] for name in names for side in self._vector_sides(name)]
 
@@ -95,11 +153,35 @@ class RelationArrays:
         Args:
           kernel: Name of the kernel.
         """
+        if self.scoring.multiplies_tables:
+            return self._table_output_types(kernel)
         if kernel == "forward" and self.scoring.has_relation_weights:
             return self._types("band_scores", [f"weight{SUFFIXES[side]}" for side in self.sides])
         if kernel == "query_gradient" and self.scoring.has_relation_products:
             return self._types("band_gradient", ["gradient_after"] if AFTER in self.sides else [])
         return {}
+
+    def _table_output_types(self, kernel: str) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the result of `output_types` for kernels that multiply tables."""
+        vector_type = jax.ShapeDtypeStruct(self.vector_shape, jnp.float32)
+        has_weights = self.scoring.has_relation_weights
+        if kernel == "forward" and has_weights:
+            return {f"weight{SUFFIXES[side]}": vector_type for side in self.sides}
+        if kernel != "query_gradient":
+            return {}
+        (batch, heads, length), dtype = self.vector_shape, self.operands.query.dtype
+        columns = relation_rows.count_columns(self.scoring.clip_distance)
+        widths = {
+            relation_rows.WEIGHTS: columns + relation_rows.FIRST_COLUMNS,
+            relation_rows.GRADIENT: columns,
+        }
+        return {
+            **dict.fromkeys(self.vector_names(has_cotangent=has_weights), vector_type),
+            **{
+                name: jax.ShapeDtypeStruct((batch, length, heads, width), dtype)
+                for name, width in widths.items()
+            },
+        }
 
     def _types(self, matrix: str, vectors: list[str]) -> dict[str, jax.ShapeDtypeStruct]:
         batch, heads, length = self.vector_shape
@@ -208,6 +290,19 @@ class RelationArrays:
         query = jnp.arange(self.operands.query.shape[1], dtype=jnp.int32)[None, :, None, None]
         distance = jnp.arange(-k, k + 1, dtype=jnp.int32)[None, None, None, :]
         return query, query + offset[:, None, None, None] + distance
+
+
+def _sum_products(
+    rows: Float[Array, "B _ N R"], vectors: Float[Array, "B T N W"], table: Float[Array, "#N _ _"]
+) -> Float[Array, "#N R W"]:
+    """Return Σ_i rows[i, r] vectors[i] for each relation r, over all queries i, in float32.
+
+    If all heads share `table`, the result is also summed over the heads.
+    """
+    equation = "btnr,btnw->rw" if table.shape[0] == 1 else "btnr,btnw->nrw"
+    rows = rows[:, : vectors.shape[1]]
+    result = jnp.einsum(equation, rows, vectors, preferred_element_type=jnp.float32)
+    return result.reshape(table.shape[0], *result.shape[-2:])
 
 
 def _add_ends(

@@ -3,10 +3,12 @@
 The relation of query i and key j is r = clip(j - i - offset, -k, k) + k, from 0 to 2k: see
 `relations`. An array by relation has one number for each query and relation, shape
 (B, T, N, 2k + 1). Kernels read and write single numbers of such an array in global memory, because
-the array may be too large for shared memory. Many keys of a query have one of the end relations 0
-and 2k. The numbers of these two relations are therefore also inputs of their own: vectors with one
-number per query. The name of such a vector is the name of the array with the suffix "_before"
-(relation 0) or "_after" (relation 2k). If there is no vector with this name, the numbers are 0.
+the array may be too large for shared memory. If the kernels multiply the tables of relations, the
+rows of a warpgroup are in shared memory instead: see `relation_rows`. Many keys of a query have one
+of the end relations 0 and 2k. The numbers of these two relations are therefore also inputs of their
+own: vectors with one number per query. The name of such a vector is the name of the array with the
+suffix "_before" (relation 0) or "_after" (relation 2k). If there is no vector with this name, the
+numbers are 0.
 """
 
 from typing import Any, NamedTuple
@@ -15,6 +17,7 @@ import jax
 
 from distattn_jax.attention.fused.gpu import bands, mosaic
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
+from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES
 from distattn_jax.attention.fused.relations import AFTER, BEFORE
 from distattn_jax.attention.fused.score_map import read_lengths
 
@@ -54,7 +57,31 @@ class RelationTile(NamedTuple):
         if self.tile.kind.is_far:
             return ends[self.tile.kind.side]
         return bands.gather_band(
-            self._locate(name), self._band(), before=ends[BEFORE], after=ends[AFTER]
+            self._locate(name), self._band(name), before=ends[BEFORE], after=ends[AFTER]
+        )
+
+    def read_ends(self, name: str) -> jax.Array:
+        """Return a tile like `read`, but with undefined entries in the relations 1 to 2k - 1."""
+        ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
+        if self.tile.kind.is_far:
+            return ends[self.tile.kind.side]
+        band = self._band(name)
+        after = bands.select_outside_band(ends[AFTER], band, before=False)
+        if not self._has_end(name + SUFFIXES[BEFORE]):
+            return after
+        return after + bands.select_outside_band(ends[BEFORE], band, before=True)
+
+    def replace(self, name: str, entries: jax.Array) -> jax.Array:
+        """Return `entries` with those in the relations 1 to 2k - 1 replaced by numbers of an array.
+
+        Args:
+          name: Name of an array with one number for each query and relation.
+          entries: One number for each entry of the tile.
+        """
+        if self.tile.kind.is_far:
+            return entries
+        return bands.gather_band(
+            self._locate(name), self._band(name), before=entries, after=entries
         )
 
     def write(self, name: str, entries: jax.Array) -> None:
@@ -70,7 +97,7 @@ class RelationTile(NamedTuple):
             True.
         """
         if not self.tile.kind.is_far:
-            bands.scatter_band(self._locate(name), self._band(), entries)
+            bands.scatter_band(self._locate(name), self._band(name), entries)
 
     def add_ends(
         self,
@@ -114,37 +141,45 @@ class RelationTile(NamedTuple):
         Args:
           name: Name of the vector, which ends with "_before" or "_after".
         """
-        if self.is_transposed:
-            vector = self.tile.load_vector(name) if name in self.tile.ring_names else None
-        else:
-            vector = self.context.vectors.get(name)
-        if vector is None:
+        if not self._has_end(name):
             return mosaic.full(self.tile.shape, 0.0)
+        vector = self.tile.load_vector(name) if self.is_transposed else self.context.vectors[name]
         expand = mosaic.expand_per_column if self.is_transposed else mosaic.expand_per_row
         return expand(vector, self.tile.shape)
+
+    def _has_end(self, name: str) -> bool:
+        """Return True if there is a vector with this name."""
+        return name in (self.tile.ring_names if self.is_transposed else self.context.vectors)
 
     def _locate(self, name: str) -> Any:
         """Return a reference to the part of an array by relation that belongs to the tile.
 
-        The array is in global memory. The part has one row for each query of the tile, and one
-        column for each relation.
+        The part has one row for each query of the tile, and one column for each relation.
 
         Args:
-          name: Name of the array.
+          name: Name of the array, or of a buffer in shared memory.
         """
+        if name in self.context.scratch:
+            return self.context.scratch[name]
         axis = 1 if self.is_transposed else 0
         start = (self.tile.row, self.tile.column)[axis]
         return self.context.global_rows(name, start, self.tile.shape[axis])
 
-    def _band(self) -> bands.Band:
-        """Return the `Band` of the tile: the entries with a relation from 1 to 2k - 1."""
+    def _band(self, name: str = "") -> bands.Band:
+        """Return the `Band` of the tile: the entries with a relation from 1 to 2k - 1.
+
+        Args:
+          name: Name of the array by relation to access, if there is one.
+        """
         clip_distance = self.context.score_map.scoring.clip_distance
         first = clip_distance - read_lengths(self.context.scalars).offset
         if self.is_transposed:
             first += self.tile.row - self.tile.column
         else:
             first += self.tile.column - self.tile.row
-        return bands.Band(first, 2 * clip_distance, self.is_transposed)
+        # The arrays of `relation_rows` have no column for relation 0.
+        is_inner = name in self.context.scratch or name in RELATION_MATRICES
+        return bands.Band(first, 2 * clip_distance, self.is_transposed, absent=int(is_inner))
 
 
 def initial_products(
@@ -171,9 +206,12 @@ def initial_products(
     is_present = {"relation_products": scoring.has_relation_products}
     if with_cotangent:
         is_present["relation_cotangent"] = scoring.has_relation_weights
+    relations = RelationTile(context, tile)
+    # The kernel `key_gradient` replaces the entries of the band later.
+    replaces_band = scoring.multiplies_tables and with_cotangent and relations.is_transposed
+    read = relations.read_ends if replaces_band else relations.read
     initial: dict[str, Any] = {
-        name: RelationTile(context, tile).read(name) if present else None
-        for name, present in is_present.items()
+        name: read(name) if present else None for name, present in is_present.items()
     }
     if initial_gradient is not None:
         cotangent = initial["relation_cotangent"]

@@ -44,6 +44,13 @@ class SharedMemory(NamedTuple):
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products` in the interpreter.
         None on a real GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
+      tables: Tables of `KernelInputs.tables`, which all warpgroups share. If a thread block
+        computes several blocks of rows, axis 0 has two elements, which successive blocks use in
+        turn.
+      tables_full: One barrier for each element of axis 0 of `tables`. It completes when the table
+        has been copied.
+      tables_free: Like `tables_full`. The barrier completes when all warpgroups have finished the
+        block of rows.
     """
 
     resident: dict[str, Any]
@@ -54,6 +61,9 @@ class SharedMemory(NamedTuple):
     outputs: dict[str, Any]
     operand_scratch: Any
     scratch: dict[str, Any]
+    tables: dict[str, Any]
+    tables_full: dict[str, Any]
+    tables_free: dict[str, Any]
 
 
 class Kernel(NamedTuple):
@@ -89,6 +99,7 @@ class KernelTypes(NamedTuple):
       outputs: Outputs, except for those in `KernelBody.scattered`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
       late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
+      tables: Inputs, as in `KernelInputs`.
     """
 
     resident: dict[str, Any]
@@ -97,8 +108,9 @@ class KernelTypes(NamedTuple):
     moving: dict[str, Any]
     entries: dict[str, Any]
     outputs: dict[str, Any]
-    scratch: Mapping[str, tuple[int, Any]]
+    scratch: Mapping[str, tuple[tuple[int, ...], Any]]
     late_vectors: tuple[str, ...]
+    tables: dict[str, Any]
 
 
 def collect_types(
@@ -110,7 +122,7 @@ def collect_types(
       output_types: Dict from name to type of all outputs of the kernel.
     """
     outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
-    return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
+    return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors, inputs.tables)
 
 
 def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMemory:
@@ -157,9 +169,15 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
             (config.warpgroups, config.rows, config.columns), dtype
         ),
         scratch={
-            name: mosaic.plain_scratch((config.warpgroups, count), kind)
-            for name, (count, kind) in types.scratch.items()
+            name: mosaic.plain_scratch((config.warpgroups, *shape), kind)
+            for name, (shape, kind) in types.scratch.items()
         },
+        tables={
+            name: mosaic.table_scratch((row_slots, x.shape[1], x.shape[3]), x.dtype)
+            for name, x in types.tables.items()
+        },
+        tables_full={name: _barrier(row_slots) for name in types.tables},
+        tables_free={name: _barrier(row_slots, config.warpgroups) for name in types.tables},
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu import mosaic, registers
@@ -21,6 +22,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
 )
 from distattn_jax.attention.fused.score_map import Scalars
 from distattn_jax.attention.fused.tile_runs import TileKind
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
 
 class BlockNumbers(NamedTuple):
@@ -70,6 +72,7 @@ def make_context(
     scalars: Scalars,
     buffer: Any,
     row: jax.Array,
+    slot: Any,
 ) -> WarpgroupContext:
     """Wait until the resident inputs of a warpgroup have been copied, and return its context.
 
@@ -79,10 +82,13 @@ def make_context(
       scalars: Numbers that belong to the example and the head.
       buffer: Index on axis 0 of `SharedMemory.resident` at which the rows of the warpgroup are.
       row: Index of the first row of the warpgroup.
+      slot: Index on axis 0 of `SharedMemory.tables` at which the tables of the head are.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
         plgpu.barrier_wait(barrier.at[buffer])
+    for barrier in memory.tables_full.values():
+        plgpu.barrier_wait(barrier.at[slot])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
     scratch = memory.operand_scratch
     part = index_part(kernel, grid_index, warpgroup)
@@ -107,7 +113,24 @@ def make_context(
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
+        tables={name: ref.at[slot] for name, ref in memory.tables.items()},
+        visited_columns=_find_visited_columns(kernel, grid_index, warpgroup),
     )
+
+
+def _find_visited_columns(
+    kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array
+) -> tuple[jax.Array, jax.Array] | None:
+    """Return `WarpgroupContext.visited_columns`."""
+    if not kernel.inputs.tables:
+        return None
+    read_run = functools.partial(read_run_of_part, kernel, grid_index, warpgroup)
+    start, end = jnp.int32(UNBOUNDED // kernel.config.columns), jnp.int32(0)
+    for run in range(len(kernel.call.schedule.kinds)):
+        first, last = read_run(run)
+        start = jnp.where(first < last, jnp.minimum(start, first), start)
+        end = jnp.where(first < last, jnp.maximum(end, last), end)
+    return start * kernel.config.columns, end * kernel.config.columns
 
 
 def make_tile(

@@ -122,6 +122,28 @@ def copy_tiles(
     return iteration
 
 
+def copy_tables(kernel: Kernel, grid_index: GridIndex, i: Any) -> None:
+    """Copy the tables of the head of a block of rows to shared memory.
+
+    Args:
+      grid_index: Example, head and block of rows.
+      i: Number of blocks of rows that the thread block has computed before.
+    """
+    memory = kernel.memory
+    for name, ref in kernel.inputs.tables.items():
+        slots = memory.tables[name].shape[0]
+        slot = i % slots
+
+        @pl.when(i >= slots)
+        def _(name=name, slot=slot):
+            plgpu.barrier_wait(memory.tables_free[name].at[slot])
+
+        source = slice_rows(ref, grid_index, 0, ref.shape[1])
+        plgpu.copy_gmem_to_smem(
+            source, memory.tables[name].at[slot], memory.tables_full[name].at[slot]
+        )
+
+
 def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
     """Return (example, head, part): the index of a warpgroup in `TileSchedule.runs`.
 
@@ -212,7 +234,7 @@ def visit_tiles(read_run, runs, step, iteration, state):
     return lax.fori_loop(runs.start, runs.stop, visit_run, (iteration, state))
 
 
-def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array, length: int) -> Any:
+def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array | int, length: int) -> Any:
     """Return a reference to `length` rows of a matrix, or to `length` numbers of a vector.
 
     The rows or numbers begin at index `start` and belong to the example and the head in

@@ -56,6 +56,7 @@ from distattn_jax.attention.fused.gpu.tile_access import (
 )
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
 from distattn_jax.attention.fused.gpu.tile_copies import (
+    copy_tables,
     copy_tiles,
     read_bounds,
     read_run_of_part,
@@ -161,10 +162,12 @@ def run_tile_loop(
         @pl.when(warpgroup == config.warpgroups)
         def _():
             plgpu.set_max_registers(MEMORY_REGISTERS, action="decrease")
-            visit_blocks(
-                lambda grid_index: read_bounds(shared, grid_index),
-                lambda i, bounds, iteration: copy_tiles(shared, locate(i), bounds, iteration),
-            )
+
+            def copy(i, bounds, iteration):
+                copy_tables(shared, locate(i), i)
+                return copy_tiles(shared, locate(i), bounds, iteration)
+
+            visit_blocks(lambda grid_index: read_bounds(shared, grid_index), copy)
 
     kernel.__name__ = call.name  # in profiles
     run = plgpu.kernel(
@@ -226,7 +229,7 @@ def _compute_tiles(
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     (first, last), starts, end, scalars = numbers
-    context = make_context(kernel, grid_index, warpgroup, scalars, buffer, row)
+    context = make_context(kernel, grid_index, warpgroup, scalars, buffer, row, slot)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():
@@ -280,7 +283,10 @@ def _compute_tiles(
     if schedule.is_in_column_order:
         skip_tiles(ends[-1], last)
         iteration = last + shift
-    return iteration, body.finish(context, state)
+    results = body.finish(context, state)
+    for barrier in memory.tables_free.values():
+        plgpu.barrier_arrive(barrier.at[slot])
+    return iteration, results
 
 
 def _write_outputs(

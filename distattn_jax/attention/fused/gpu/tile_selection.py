@@ -224,6 +224,7 @@ SHORT = [
     Row(WEIGHTS, lambda c: c.many_rows, persistent(columns=128, warpgroups=4), FASTEST),
     Row(WEIGHTS, always, persistent(columns=128), FILLED),
     Row(ALL, always, persistent(), SMALLER),
+    Row(ALL, always, TileConfig(), SMALLER),
 ]
 LONG = [
     Row(FORWARD, lambda c: c.restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
@@ -235,6 +236,7 @@ LONG = [
         EQUAL,
     ),
     Row(FORWARD, lambda c: c.relations or c.computed, TileConfig(columns=128, warpgroups=3), FREE),
+    Row(FORWARD, lambda c: c.relations, TileConfig(columns=128), SMALLER),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
@@ -254,6 +256,7 @@ LONG = [
     Row(("attention_given",), always, TileConfig(columns=128, warpgroups=4, stages=3), FASTEST),
     Row(ALL, always, TileConfig(), SMALLER),
 ]
+SMALLER_ROWS = Row(ALL, lambda c: c.relations, TileConfig(warpgroups=1), SMALLER)
 SMALLEST = Row((*ALL, *POSITION), always, TileConfig(warpgroups=1, stages=1), SMALLER)
 TABLES: list[tuple[Callable[[Facts], bool], list[Row]]] = [
     (lambda c: c.positions, POSITIONS),
@@ -290,7 +293,7 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
     """
     facts, needed = Facts(kernel, plan, operands), 0
     table = next(rows for applies, rows in TABLES if applies(facts))
-    for row in (*table, SMALLEST):
+    for row in (*table, SMALLER_ROWS, SMALLEST):
         if kernel in row.kernels and row.applies(facts):
             needed = count_shared_memory(kernel, plan, operands, row.config)
             if needed <= limit:

@@ -19,11 +19,11 @@ position vectors and p are separate queries: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, tile_weights
+from distattn_jax.attention.fused.gpu import mosaic, relation_rows, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
-from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
+from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_tile, view_visibility
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
@@ -49,13 +49,16 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     and each relation from 1 to 2k - 1, before the multiplication by `Scoring.score_multiplier`.
     `weight_before` is, for each query, the sum of the weights of all keys in relation 0.
     `weight_after` is the same sum for relation 2k. Under a causal mask, no key has relation 2k, and
-    there is no `weight_after`.
+    there is no `weight_after`. If the kernels multiply the tables of relations, there is no
+    `band_scores`, and `values` contains the vectors that are added to the values: see
+    `relation_rows`.
 
     Args:
       shape: Number of rows and number of columns of a tile.
     """
     score_map, width = call.score_map, call.output_types["values"].shape[-1]
     has_weights = score_map.scoring.has_relation_weights
+    multiplies_tables = score_map.scoring.multiplies_tables
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
     def initialize(context):
@@ -71,7 +74,17 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             total += mosaic.expand_per_column(value_sum, total.shape)
             weight_sum += key_count
             maximum = jnp.where(weight_sum > 0, 0.0, maximum)
-        return maximum, weight_sum, total, [mosaic.full(shape[:1], 0.0) for _ in sides]
+        ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
+        return maximum, weight_sum, total, ends, relation_rows.multiply_query(context)
+
+    def write_scores(context, tile, scores):
+        """Write the scores of the relations 1 to 2k - 1 of a band tile."""
+        if multiplies_tables:
+            # The weights of dropped entries are 0.
+            kept = kept_by_dropout(context, tile) if score_map.has_dropout else None
+            scores = scores if kept is None else jnp.where(kept, scores, MASKED_SCORE)
+        name = relation_rows.PRODUCTS if multiplies_tables else "band_scores"
+        RelationTile(context, tile).write(name, scores)
 
     def weigh_zeros(context, tile, maximum):
         """Return the results of `weigh` for a tile whose scores are treated as 0.
@@ -108,8 +121,9 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         )
         tile.release("key")
         view = view_tile(context, tile, products)
-        if has_weights:  # before the weights replace the scores in the registers
-            RelationTile(context, tile).write("band_scores", view.scores)
+        # before the weights replace the scores in the registers
+        if has_weights and not tile.kind.is_far:
+            write_scores(context, tile, view.scores)
         new_maximum = maximum
         if not tile.kind.has_small_scores:
             new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
@@ -119,7 +133,8 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         return new_maximum, weights, mosaic.sum_rows(weights)
 
     def step(context, tile, state):
-        maximum, weight_sum, total, ends = state
+        maximum, weight_sum, total, ends, vectors = state
+        context = relation_rows.add_vectors(context, vectors)
         new_maximum, weights, row_sum = weigh(context, tile, maximum)
         if not tile.kind.has_small_scores:
             correction = jnp.exp2(maximum - new_maximum)
@@ -136,27 +151,31 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             (total,), ((weights, value),), scratch=context.operand_scratch
         )
         tile.release("value")
-        return new_maximum, weight_sum, total, ends
+        return new_maximum, weight_sum, total, ends, vectors
 
     def finish(context, state):
-        maximum, weight_sum, total, ends = state
+        maximum, weight_sum, total, ends, _ = state
         query_length = read_lengths(context.scalars).query
         is_valid = mosaic.row_indices(shape[0]) < query_length - context.row
         is_valid = is_valid & (weight_sum > 0)
         weight_sum = jnp.where(is_valid, weight_sum, 1.0)
         normaliser = jnp.where(is_valid, read_dropout_scale(context.scalars) / weight_sum, 0.0)
-        return {
-            "values": total * mosaic.expand_per_row(normaliser, total.shape),
-            "logsumexp": jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP),
-            **name_ends("weight", sides, [end * normaliser for end in ends]),
-        }
+        values = total * mosaic.expand_per_row(normaliser, total.shape)
+        logsumexp = jnp.where(is_valid, maximum + jnp.log2(weight_sum), EMPTY_LOGSUMEXP)
+        ends = [end * normaliser for end in ends]
+        if has_weights and multiplies_tables:
+            values = relation_rows.add_relation_values(context, values, logsumexp, ends)
+        return {"values": values, "logsumexp": logsumexp, **name_ends("weight", sides, ends)}
 
     return KernelBody(
         initialize,
         step,
         finish,
-        scattered=("band_scores",) * has_weights,
-        scratch=scratch_buffers(score_map),
+        scattered=("band_scores",) * (has_weights and not multiplies_tables),
+        scratch={
+            **scratch_buffers(score_map),
+            **relation_rows.scratch_buffers(score_map.scoring),
+        },
     )
 
 
