@@ -84,6 +84,7 @@ CASES = {
     "distance_aware_xla": Case(distance_aware, "xla"),
     "relative_position": Case(relative_position),
     "relative_position_keys": Case(partial(relative_position, values=False)),
+    "relative_position_64": Case(partial(relative_position, max_distance=64)),
     "transformer_xl": Case(transformer_xl),
     "adapted": Case(adapted),
     "alibi": Case(partial(distance_bias, function="alibi")),
@@ -91,6 +92,7 @@ CASES = {
     "kerple_power": Case(partial(distance_bias, function="kerple_power")),
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
 }
+DEFAULT_CASES = tuple(name for name in CASES if name != "relative_position_64")  # of the table
 DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 

@@ -28,7 +28,7 @@ from experiments.bench.shapes import Shape
 LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
 MIXED = (LOCAL, GLOBAL)
 V = 1.0
-MAX_DISTANCE = 16  # k of relative positions: larger distances count as k
+MAX_DISTANCE = 16  # k of relative positions
 DEVIATION = 0.3  # standard deviation of tables and biases; queries and keys have 1
 
 
@@ -77,15 +77,18 @@ def inverse_square(x: Float[Array, "..."], shape: Float[Array, "..."]) -> Float[
     return 1 / (1 + shape * x**2)
 
 
-def relative_position(shape: Shape, key: Array, *, values: bool = True) -> RelativePosition:
+def relative_position(
+    shape: Shape, key: Array, *, values: bool = True, max_distance: int = MAX_DISTANCE
+) -> RelativePosition:
     """Return relative position attention (Shaw et al. 2018).
 
     Args:
       shape: Sizes of the inputs.
       key: PRNG key of the position vectors.
       values: If False, vectors are added to the keys only.
+      max_distance: The distance k: larger distances count as k.
     """
-    size = (2, shape.heads, 2 * MAX_DISTANCE + 1, shape.width)
+    size = (2, shape.heads, 2 * max_distance + 1, shape.width)
     tables = DEVIATION * jax.random.normal(key, size)
     return RelativePosition(tables[0], tables[1] if values else None)
 

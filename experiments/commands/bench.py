@@ -14,11 +14,11 @@ from etils import epath
 from distattn_jax.train.options import Options, option, parse_options, result_options
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
-from experiments.bench.cases import CASES, REFERENCE_CASE
+from experiments.bench.cases import CASES, DEFAULT_CASES, REFERENCE_CASE
 from experiments.bench.measure import WRONG, Settings, measure_shape
 from experiments.bench.programs import FAILED
 from experiments.bench.results import add_rows, check_same_setup
-from experiments.bench.shapes import CPU_SHAPES, SHAPES, Shape, describe_shape
+from experiments.bench.shapes import CPU_SHAPES, DEFAULT_SHAPES, SHAPES, Shape, describe_shape
 from experiments.bench.table import (
     Row,
     add_rates,
@@ -39,9 +39,9 @@ class Bench(Options):
     On a CPU, each shape is replaced by a smaller shape, and cases that need a GPU are not timed.
     """
 
-    shapes: tuple[str, ...] = option(tuple(SHAPES), "sizes of the inputs", choices=tuple(SHAPES))
+    shapes: tuple[str, ...] = option(DEFAULT_SHAPES, "sizes of the inputs", choices=tuple(SHAPES))
     cases: tuple[str, ...] = option(
-        tuple(CASES),
+        DEFAULT_CASES,
         f"cases to time; the reference {REFERENCE_CASE} is always timed first",
         choices=tuple(CASES),
     )

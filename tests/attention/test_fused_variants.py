@@ -134,24 +134,27 @@ def test_one_table_of_relations(make_case, arguments):
 
 
 def attend_without_kernels(make_kernels, plan, operands):
-    """Compute values and relation weights in plain JAX, which runs on any mesh."""
-    (B, T, _, _), S, k = operands.query.shape, operands.key.shape[1], plan.scoring.clip_distance
+    """Compute the values in plain JAX, which runs on any mesh."""
+    (B, T, N, _), S, k = operands.query.shape, operands.key.shape[1], plan.scoring.clip_distance
     distance = jnp.arange(T)[:, None] - jnp.arange(S)[None, :]
     is_relation = jax.nn.one_hot(k - jnp.clip(distance, -k, k), 2 * k + 1)
     query, key, value = (x.astype(jnp.float32) for x in operands[:3])
     products = jnp.einsum("btnh,bsnh->bnts", query, key)
     if operands.positions is None:
-        products += jnp.einsum("btnr,tsr->bnts", operands.relation_products, is_relation)
+        # The table has no vector for relation 0: it is 0.
+        products += jnp.einsum(
+            "btnh,nrh,tsr->bnts", query, operands.key_table, is_relation[..., 1:]
+        )
     else:
         positions = jnp.broadcast_to(operands.positions, (B, *operands.positions.shape[1:]))
         arrays = operands.position_query, positions[:, distance + S]
         products += jnp.einsum("btnh,btsnh->bnts", *(x.astype(jnp.float32) for x in arrays))
     weights = jax.nn.softmax(plan.scoring.scale * products)
-    values = jnp.einsum("bnts,bsne->btne", weights, value).astype(operands.value.dtype)
-    outputs = Outputs(values, None, None)
-    if operands.positions is not None:
-        return outputs, None
-    return outputs, jnp.einsum("bnts,tsr->btnr", weights, is_relation)
+    values = jnp.einsum("bnts,bsne->btne", weights, value)
+    if operands.positions is None:
+        table = jnp.broadcast_to(operands.value_table, (N, *operands.value_table.shape[1:]))
+        values += jnp.einsum("bnts,tsr,nre->btne", weights, is_relation, table)
+    return Outputs(values.astype(operands.value.dtype), None, None), None
 
 
 # Each head has a table of keys, and all heads share a table of values.
