@@ -16,7 +16,7 @@ from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, vector
 
-from distattn_jax.attention.fused.gpu import registers
+from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 
@@ -84,10 +84,43 @@ def gather_band(ref: Any, band: Band, *, before: jax.Array, after: jax.Array) ->
         return jnp.where(columns >= band.last, after, entries)
 
     def load(ref, first, before, after):
-        program, pointer = _complete(_LOAD_FROM_BAND, _LOADS, ref)
-        return _map_band(program, f"=&f,f,f,r,{pointer}", band, first, (before, after), ref)
+        return _map_band(_LOAD, band, first, (before, after), ref=ref)
 
     return registers.map_registers(load, before.shape, ref, band.first, before, after)
+
+
+def gather_ends(band: Band, *, before: jax.Array, after: jax.Array) -> jax.Array:
+    """Return a tile like `gather_band`, but with undefined entries in the band."""
+    if is_interpreted():
+        _, columns = band.indices(before.shape)
+        return jnp.where(columns >= band.last, after, before)
+
+    def select(first, before, after):
+        return _map_band(_SELECT_END, band, first, (before, after))
+
+    return registers.map_registers(select, before.shape, band.first, before, after)
+
+
+def load_band(ref: Any, band: Band, shape: tuple[int, int]) -> jax.Array:
+    """Load the entries of a tile that are in the band from a matrix with 16-bit numbers.
+
+    The result is only for `replace_band`: on a GPU, its entries have the bits of the numbers. The
+    loads begin before the matrix products that follow in the program, and are complete when
+    `replace_band` uses the result.
+
+    Args:
+      ref: Matrix with one row per query of the tile and one column per relation.
+      band: Assigns a matrix column to each entry of the tile.
+      shape: Number of rows and number of columns of the tile.
+    """
+    zeros = mosaic.full(shape, 0.0)
+    if is_interpreted():
+        return gather_band(ref, band, before=zeros, after=zeros)
+
+    def load(ref, first, zeros):
+        return _map_band(_LOAD_BITS, band, first, (), ref=ref, like=zeros)
+
+    return registers.map_registers(load, shape, ref, band.first, zeros)
 
 
 def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
@@ -112,10 +145,29 @@ def scatter_band(ref: Any, band: Band, tile: jax.Array) -> None:
 
     @plgpu.inline_mgpu(arg_types=tuple(map(registers.argument_type, arguments)))
     def inlined(_, ref, first, tile):
-        program, pointer = _complete(_STORE_TO_BAND, _STORES, ref)
-        _map_band(program, f"f,r,{pointer}", band, first.registers, (tile.registers,), ref)
+        _map_band(_STORE, band, first.registers, (tile.registers,), ref=ref, has_result=False)
 
     inlined(*arguments)
+
+
+def replace_band(tile: jax.Array, band: Band, inside: jax.Array, dtype: Any) -> jax.Array:
+    """Return `tile` with its entries in the band replaced by numbers that `load_band` has loaded.
+
+    Args:
+      tile: One float32 number for each entry.
+      band: Assigns a matrix column to each entry of the tile.
+      inside: Result of `load_band`.
+      dtype: Dtype of the matrix from which the numbers were loaded.
+    """
+    if is_interpreted():
+        _, columns = band.indices(tile.shape)
+        return jnp.where((columns > 0) & (columns < band.last), inside, tile)
+    program = _REPLACE[jnp.dtype(dtype).name]
+
+    def replace(first, tile, inside):
+        return _map_band(program, band, first, (tile, inside))
+
+    return registers.map_registers(replace, tile.shape, band.first, tile, inside)
 
 
 def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Array:
@@ -131,79 +183,51 @@ def select_outside_band(tile: jax.Array, band: Band, *, before: bool) -> jax.Arr
         return jnp.where(columns <= 0 if before else columns >= band.last, tile, 0.0)
 
     def select(first, tile):
-        program = _SELECT_BEFORE if before else _SELECT_AFTER
-        return _map_band(program, "=f,f,r", band, first, (tile,))
+        return _map_band(_SELECT_BEFORE if before else _SELECT_AFTER, band, first, (tile,))
 
     return registers.map_registers(select, tile.shape, band.first, tile)
 
 
-# This PTX code receives the column and the address of the first entry of a thread. The differences
-# to the entry in question are constants of the code, so that few registers are required.
-# Predicates avoid branches. The comparison of unsigned integers is True for entries in the band.
-_LOAD_FROM_BAND = """{{
-    .reg .pred p;
-    .reg .s32 column;
-    add.s32 column, $3, {column};
-    setp.ge.s32 p, column, {last};
-    selp.f32 $0, $2, $1, p;
-    sub.s32 column, column, 1;
-    setp.lt.u32 p, column, {last} - 1;
-    LOAD
-}}"""
-_STORE_TO_BAND = """{{
-    .reg .pred p;
-    .reg .s32 column;
-    add.s32 column, $1, {column} - 1;
-    setp.lt.u32 p, column, {last} - 1;
-    STORE
-}}"""
-_SELECT_BEFORE = """{{
-    .reg .pred p;
-    setp.le.s32 p, $2, 0 - {column};
-    selp.f32 $0, $1, 0f00000000, p;
-}}"""
-_SELECT_AFTER = """{{
-    .reg .pred p;
-    setp.ge.s32 p, $2, {last} - {column};
-    selp.f32 $0, $1, 0f00000000, p;
-}}"""
-
-
-# Instructions for each dtype of a matrix. SPACE stands for the memory that contains the matrix.
+# PTX code for one entry of a tile, with names in angle brackets. <result>, <first> and <second>:
+# result, and entries of up to two tiles. <address>: address of the entry in the matrix. <space>:
+# memory of the matrix. <last>: `Band.last`. <load> and <store>: see `_LOADS` and `_STORES`. The
+# register `column` contains the matrix column of the entry. The predicate `inside` is True for an
+# entry in the band. `p`, `h` and `word` are free registers. Predicates avoid branches: code that
+# skips 8 rows and 8 columns outside of the band by a branch was slower.
+_SELECT_END = "setp.ge.s32 p, column, <last>; selp.f32 <result>, <second>, <first>, p;"
+_LOAD = f"{_SELECT_END} <load>"
+_LOAD_BITS = "mov.b32 <result>, 0; @inside ld.<space>.u16 <result>, [<address>];"
+_STORE = "<store>"
+_REPLACE = {
+    "bfloat16": "mov.b32 word, <second>; shl.b32 word, word, 16; mov.f32 <result>, <first>;"
+    "@inside mov.b32 <result>, word;",
+    "float16": "mov.b32 word, <second>; cvt.u16.u32 h, word; mov.f32 <result>, <first>;"
+    "@inside cvt.f32.f16 <result>, h;",
+}
+_SELECT_BEFORE = "setp.le.s32 p, column, 0; selp.f32 <result>, <first>, 0f00000000, p;"
+_SELECT_AFTER = "setp.ge.s32 p, column, <last>; selp.f32 <result>, <first>, 0f00000000, p;"
+# Instructions <load> and <store> for each dtype of a matrix.
 _LOADS = {
-    "f32": "@p ld.SPACE.f32 $0, [$4 + {address}];",
-    "bf16": ".reg .b16 h; @p ld.SPACE.b16 h, [$4 + {address}]; @p cvt.f32.bf16 $0, h;",
-    "f16": ".reg .b16 h; @p ld.SPACE.b16 h, [$4 + {address}]; @p cvt.f32.f16 $0, h;",
+    "f32": "@inside ld.<space>.f32 <result>, [<address>];",
+    "bf16": "@inside ld.<space>.b16 h, [<address>]; @inside cvt.f32.bf16 <result>, h;",
+    "f16": "@inside ld.<space>.b16 h, [<address>]; @inside cvt.f32.f16 <result>, h;",
 }
 _STORES = {
-    "f32": "@p st.SPACE.f32 [$2 + {address}], $0;",
-    "bf16": ".reg .b16 h; cvt.rn.bf16.f32 h, $0; @p st.SPACE.b16 [$2 + {address}], h;",
-    "f16": ".reg .b16 h; cvt.rn.f16.f32 h, $0; @p st.SPACE.b16 [$2 + {address}], h;",
+    "f32": "@inside st.<space>.f32 [<address>], <first>;",
+    "bf16": "cvt.rn.bf16.f32 h, <first>; @inside st.<space>.b16 [<address>], h;",
+    "f16": "cvt.rn.f16.f32 h, <first>; @inside st.<space>.b16 [<address>], h;",
 }
-
-
-def _complete(program: str, instructions: dict[str, str], ref: ir.Value) -> tuple[str, str]:
-    """Insert the instruction that accesses a matrix into PTX code.
-
-    Args:
-      program: PTX code with the placeholder LOAD or STORE.
-      instructions: `_LOADS` or `_STORES`.
-      ref: Matrix in global or shared memory.
-
-    Returns:
-      The completed code, and the LLVM constraint of an address in the memory of the matrix.
-    """
-    instruction = instructions[str(ir.MemRefType(ref.type).element_type)]
-    if utils.is_smem_ref(ref):
-        space, pointer = "shared", "r"
-    else:
-        space, pointer = "global.nc" if instructions is _LOADS else "global", "l"
-    name = "LOAD" if instructions is _LOADS else "STORE"
-    return program.replace(name, instruction.replace("SPACE", space)), pointer
 
 
 def _map_band(
-    program: str, constraints: str, band: Band, first: Any, tiles: Any, ref: ir.Value | None = None
+    program: str,
+    band: Band,
+    first: Any,
+    tiles: Any,
+    *,
+    ref: ir.Value | None = None,
+    has_result: bool = True,
+    like: Any = None,
 ) -> Any:
     """Emit PTX code for each entry of one or two tiles, and return the results of the code.
 
@@ -211,24 +235,31 @@ def _map_band(
     returned array.
 
     Args:
-      program: Template of the PTX code for one entry. The operands of the code are its result (if
-        it has one), the entry of each tile, and the numbers that `_first_entry` returns. The
-        template has the fields {column}, {address} and {last}. The first two are the constants to
-        add to the numbers of `_first_entry` to obtain those of the entry. The third is `Band.last`.
-      constraints: Types of the operands in the syntax of LLVM inline assembly. It begins with "="
-        if the code has a result.
+      program: Code for one entry, with names in angle brackets.
       first: `Band.first`, as a NumPy array with one MLIR value.
       tiles: Registers of each tile, as NumPy arrays of MLIR values.
       ref: Matrix that the code reads or writes. None if there is no matrix.
+      has_result: False if the code only writes to the matrix.
+      like: Array with the shape of the registers, if there is no tile. The results are then bits,
+        and the compiler keeps the order of this code and of matrix products.
     """
-    has_result = constraints.startswith("=")
-    size = 0 if ref is None else utils.bytewidth(ir.MemRefType(ref.type).element_type)
-    kind = ir.F32Type.get() if has_result else ir.Type.parse("!llvm.void")
-    stride = 0 if ref is None else ir.MemRefType(ref.type).get_strides_and_offset()[0][0]
+    f32, is_shared = ir.F32Type.get(), ref is not None and utils.is_smem_ref(ref)
+    has_bits = like is not None
+    size, stride = 0, 0
+    if ref is not None:
+        element = ir.MemRefType(ref.type).element_type
+        size, stride = utils.bytewidth(element), _find_stride(ref)
+        program = program.replace("<load>", _LOADS[str(element)])
+        program = program.replace("<store>", _STORES[str(element)])
+    space = "shared" if is_shared else "global.nc" if has_result else "global"
+    program = program.replace("<space>", space)
+    kind: Any = ir.IntegerType.get_signless(32) if has_bits else f32
+    constraints = ["=&r" if has_bits else "=&f"] * has_result
+    constraints += ["f"] * len(tiles) + ["r"] + ["r" if is_shared else "l"] * (ref is not None)
     start = _first_entry(band, first.item(), ref, stride)
-    result = np.empty_like(tiles[0])
     # Later code of the kernel may overwrite a matrix in shared memory.
-    is_ordered = not has_result or (ref is not None and utils.is_smem_ref(ref))
+    is_ordered = has_bits or is_shared or not has_result
+    result = np.empty_like(like if has_bits else tiles[0])
     for position in np.ndindex(result.shape):
         entries: list[Any] = []
         for i in (0, 1):
@@ -237,16 +268,61 @@ def _map_band(
             if band.is_transposed:
                 query, key = key, query
             column = key - query
-            code = program.format(
-                column=column, address=size * (query * stride + column), last=band.last
+            address = size * (query * stride + column)
+            code = _write_code(program, band.last, has_result, len(tiles), column, address)
+            entry = llvm.inline_asm(
+                kind if has_result else ir.Type.parse("!llvm.void"),
+                [*(_extract(tile[position], i) for tile in tiles), *start],
+                code,
+                ",".join(constraints),
+                has_side_effects=is_ordered,
             )
-            arguments = [*(_extract(tile[position], i) for tile in tiles), *start]
-            entries.append(
-                llvm.inline_asm(kind, arguments, code, constraints, has_side_effects=is_ordered)
-            )
+            entries.append(arith.bitcast(f32, entry) if has_bits else entry)
         if has_result:
-            result[position] = vector.from_elements(tiles[0][position].type, entries)
+            result[position] = vector.from_elements(ir.VectorType.get((2,), f32), entries)
     return result
+
+
+def _write_code(
+    program: str, last: int, has_result: bool, tiles: int, column: int, address: int
+) -> str:
+    """Return the PTX code for one entry.
+
+    The code receives the column and the address of the first entry of a thread. The differences to
+    the entry in question are constants of the code, so that few registers are required. The
+    comparison of unsigned integers is True for entries in the band.
+
+    Args:
+      program: Code for one entry, with names in angle brackets.
+      last: `Band.last`.
+      has_result: True if the first operand of the code is its result.
+      tiles: Number of tiles whose entries are the next operands. The last operands are the numbers
+        that `_first_entry` returns.
+      column: Number to add to the column of the first entry.
+      address: Number of bytes to add to the address of the first entry.
+    """
+    operands = has_result + tiles
+    names = {
+        "result": "$0",
+        "first": f"${int(has_result)}",
+        "second": f"${has_result + 1}",
+        "address": f"${operands + 1} + {address}",
+        "last": str(last),
+    }
+    for name, text in names.items():
+        program = program.replace(f"<{name}>", text)
+    lines = [
+        ".reg .pred p, inside;",
+        ".reg .s32 column;",
+        ".reg .b32 word;",
+        ".reg .b16 h;",
+        f"add.s32 column, ${operands}, {column};",
+        program,
+    ]
+    if "inside" in program:
+        test = f"sub.s32 word, column, 1; setp.lt.u32 inside, word, {last - 1};"
+        lines.insert(-1, test)
+    return "{\n" + "\n".join(lines) + "\n}"
 
 
 def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int) -> list[ir.Value]:
@@ -283,11 +359,14 @@ def _first_entry(band: Band, first: ir.Value, ref: ir.Value | None, stride: int)
     kind = ir.MemRefType(ref.type).element_type
     if utils.is_smem_ref(ref):
         base = llvm.ptrtoint(index.type, utils.memref_ptr(ref))
-        return [
-            column,
-            arith.addi(base, arith.muli(index, utils.c(utils.bytewidth(kind), base.type))),
-        ]
+        offset = arith.muli(index, utils.c(utils.bytewidth(kind), base.type))
+        return [column, arith.addi(base, offset)]
     return [column, utils.getelementptr(utils.memref_ptr(ref), [index], kind)]
+
+
+def _find_stride(ref: ir.Value) -> int:
+    """Return the difference between the addresses of successive rows of a matrix, in elements."""
+    return ir.MemRefType(ref.type).get_strides_and_offset()[0][0]
 
 
 def _extract(pair: ir.Value, i: int) -> ir.Value:

@@ -30,7 +30,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
-from distattn_jax.attention.fused.kernel_calls import KernelCall
+from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES, KernelCall
 from distattn_jax.attention.fused.relations import AFTER
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
 from distattn_jax.attention.fused.scoring import Scoring
@@ -234,17 +234,20 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         tile.release("values_cotangent")
         return key_total, value_total
 
-    def replace_weights(context, tile, weights):
+    def replace_weights(context, relations, weights, inside):
         """Replace the weights of a band tile by those that `query_gradient` has written."""
-        relations = RelationTile(context, tile)
-        if tile.kind.is_far or not score_map.has_dropout:
-            return relations.replace(relation_rows.WEIGHTS, weights)
+        name = relation_rows.WEIGHTS
+        if inside is None or not score_map.has_dropout:
+            return relations.replace_band(name, weights, inside)
         scale = read_dropout_scale(context.scalars)  # of the written weights
-        return relations.replace(relation_rows.WEIGHTS, weights * scale) * (1 / scale)
+        return relations.replace_band(name, weights * scale, inside) * (1 / scale)
 
     def step(context, tile, state):
         if tile.kind.is_zero:
             return step_of_zero_scores(context, tile, state)
+        if multiplies_tables:
+            relations = RelationTile(context, tile)
+            band_weights, band_gradient = map(relations.load_band, RELATION_MATRICES)
         query, values_cotangent = tile.wait("query"), tile.wait("values_cotangent")
         positions = position_tiles.wait_for_positions(context, tile)
         products, weight_gradient = position_tiles.multiply_rows_and_columns(
@@ -260,7 +263,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = tile_weights.compute_weights(view, logsumexp)
         if multiplies_tables:
-            weights = replace_weights(context, tile, weights)
+            weights = replace_weights(context, relations, weights, band_weights)
         score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
@@ -271,8 +274,8 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             factor=view.far_derivative,
         )
         if multiplies_tables:
-            relations = RelationTile(context, tile)
-            score_gradient = relations.replace(relation_rows.GRADIENT, score_gradient)
+            name = relation_rows.GRADIENT
+            score_gradient = relations.replace_band(name, score_gradient, band_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         dropped_weights = tile_weights.drop(context, tile, weights)
         if widths[0] < query.shape[-1]:

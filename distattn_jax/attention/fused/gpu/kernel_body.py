@@ -16,6 +16,8 @@ from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.score_map import Scalars, ScoreMap
 from distattn_jax.attention.fused.tile_runs import TileKind
 
+TABLE_PADDING = 8  # rows of `KernelInputs.tables`
+
 
 class GridIndex(NamedTuple):
     """Block of rows of the score map that a thread block computes, with its example and head.
@@ -181,9 +183,9 @@ class KernelInputs(NamedTuple):
       gathered: Matrices with one number for each query and relation (see the module `relations`).
         Their shape is (B, T, N, 2k + 1), or that of `relation_rows`. `KernelBody.step` reads single
         numbers of them from global memory. `first_value` of `relation_rows` is also here.
-      tables: Matrices with one row for each relation, shape (1, relations, N, W): see
-        `relation_rows`. If N is 1, all heads share the table. All warpgroups of a thread block use
-        the same copy in shared memory.
+      tables: Matrices with one row for each relation, shape (1, relations + `TABLE_PADDING`, N, W):
+        see `relation_rows`. The padding is not copied to shared memory. If N is 1, all heads share
+        the table. All warpgroups of a thread block use the same copy in shared memory.
     """
 
     resident: dict[str, jax.Array]

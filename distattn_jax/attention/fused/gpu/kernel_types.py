@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, relation_rows
+from distattn_jax.attention.fused.gpu.kernel_body import TABLE_PADDING
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
@@ -144,7 +145,7 @@ def _list_tables(kernel: str, plan: Plan, operands: Operands) -> Types:
     scoring, dtype = plan.scoring, operands.query.dtype
     if not scoring.multiplies_tables or kernel not in ("forward", "query_gradient"):
         return {}
-    rows = relation_rows.count_columns(scoring.clip_distance)
+    rows = relation_rows.count_columns(scoring.clip_distance) + TABLE_PADDING
     widths = {}
     if scoring.has_relation_products:
         widths["key_table"] = operands.key.shape[-1]

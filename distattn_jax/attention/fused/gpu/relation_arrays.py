@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from distattn_jax import hash
 from distattn_jax.attention.fused.gpu import relation_rows
+from distattn_jax.attention.fused.gpu.kernel_body import TABLE_PADDING
 from distattn_jax.attention.fused.gpu.relation_tiles import SUFFIXES
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES, KernelCall
@@ -84,11 +85,19 @@ class RelationArrays:
         if value_table is None:
             return tables, {}
         tables["value_table"] = self._arrange_table(value_table[:, 1:])
-        return tables, {"first_value": jnp.moveaxis(value_table[None, :, :1], 1, 2)}
+        # XLA may pass a slice of an array to a kernel without a copy. The kernel refuses a slice
+        # that is not aligned. A padded slice is always a copy.
+        first_value = jnp.pad(value_table[:, :1], ((0, 0), (0, 1), (0, 0)))
+        return tables, {"first_value": jnp.moveaxis(first_value[None], 1, 2)}
 
     def _arrange_table(self, table: Float[Array, "#N R W"]) -> Float[Array, "1 _ #N W"]:
-        padding = relation_rows.count_columns(self.scoring.clip_distance) - table.shape[1]
-        table = jnp.pad(table, ((0, 0), (0, padding), (0, 0))).astype(self.operands.query.dtype)
+        """Convert a table without relation 0 to an array of `KernelInputs.tables`.
+
+        The array has more rows than the kernels read, so that it is never a slice of another array.
+        """
+        rows = relation_rows.count_columns(self.scoring.clip_distance) + TABLE_PADDING
+        table = jnp.pad(table, ((0, 0), (0, rows - table.shape[1]), (0, 0)))
+        table = table.astype(self.operands.query.dtype)
         return jnp.moveaxis(table[None], 1, 2)
 
     def table_gradients(

@@ -65,24 +65,32 @@ class RelationTile(NamedTuple):
         ends = {side: self._read_end(name + suffix) for side, suffix in SUFFIXES.items()}
         if self.tile.kind.is_far:
             return ends[self.tile.kind.side]
-        band = self._band(name)
-        after = bands.select_outside_band(ends[AFTER], band, before=False)
-        if not self._has_end(name + SUFFIXES[BEFORE]):
-            return after
-        return after + bands.select_outside_band(ends[BEFORE], band, before=True)
+        return bands.gather_ends(self._band(name), before=ends[BEFORE], after=ends[AFTER])
 
-    def replace(self, name: str, entries: jax.Array) -> jax.Array:
-        """Return `entries` with those in the relations 1 to 2k - 1 replaced by numbers of an array.
+    def load_band(self, name: str) -> jax.Array | None:
+        """Load the entries of a band tile that have a relation from 1 to 2k - 1.
+
+        The result is only for `replace_band`. It is None for a far tile. The loads begin before all
+        matrix products that follow in the program.
 
         Args:
-          name: Name of an array with one number for each query and relation.
-          entries: One number for each entry of the tile.
+          name: Name of an array with one 16-bit number for each query and relation.
         """
         if self.tile.kind.is_far:
+            return None
+        return bands.load_band(self._locate(name), self._band(name), self.tile.shape)
+
+    def replace_band(self, name: str, entries: jax.Array, inside: jax.Array | None) -> jax.Array:
+        """Return `entries` with those in the relations 1 to 2k - 1 replaced by those of `inside`.
+
+        Args:
+          name: Name of the array.
+          entries: One number for each entry of the tile.
+          inside: Result of `load_band` for this array.
+        """
+        if inside is None:
             return entries
-        return bands.gather_band(
-            self._locate(name), self._band(name), before=entries, after=entries
-        )
+        return bands.replace_band(entries, self._band(name), inside, self._locate(name).dtype)
 
     def write(self, name: str, entries: jax.Array) -> None:
         """Write the entries of a tile to an array by relation in global memory.

@@ -10,7 +10,11 @@ import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
-from distattn_jax.attention.fused.gpu.kernel_body import KernelBody, KernelInputs
+from distattn_jax.attention.fused.gpu.kernel_body import (
+    TABLE_PADDING,
+    KernelBody,
+    KernelInputs,
+)
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 
@@ -173,7 +177,7 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
             for name, (shape, kind) in types.scratch.items()
         },
         tables={
-            name: mosaic.table_scratch((row_slots, x.shape[1], x.shape[3]), x.dtype)
+            name: mosaic.table_scratch((row_slots, x.shape[1] - TABLE_PADDING, x.shape[3]), x.dtype)
             for name, x in types.tables.items()
         },
         tables_full={name: _barrier(row_slots) for name in types.tables},

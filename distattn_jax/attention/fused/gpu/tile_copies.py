@@ -138,7 +138,7 @@ def copy_tables(kernel: Kernel, grid_index: GridIndex, i: Any) -> None:
         def _(name=name, slot=slot):
             plgpu.barrier_wait(memory.tables_free[name].at[slot])
 
-        source = slice_rows(ref, grid_index, 0, ref.shape[1])
+        source = slice_rows(ref, grid_index, 0, memory.tables[name].shape[1])
         plgpu.copy_gmem_to_smem(
             source, memory.tables[name].at[slot], memory.tables_full[name].at[slot]
         )
