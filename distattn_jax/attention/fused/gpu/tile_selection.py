@@ -43,6 +43,7 @@ class Facts:
       dot_product: True if the score is the scaled product of query and key.
       tables: True for `TableScoring`.
       relations: True if the scoring depends on relations, which are clipped relative positions.
+      multiplied: True if the kernels multiply the tables of relations: see `relation_rows`.
       tabulated: True if the kernels read the distance function from a table.
       computed: True if the kernels compute the distance function from the distances.
       mask: True if the call has a mask with one number for each pair of a query and a key.
@@ -69,6 +70,7 @@ class Facts:
         keys, value_width = operands.key.shape[1], operands.value.shape[-1]
         self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
         self.tables, self.relations = scoring.reads_tables, scoring.clip_distance > 0
+        self.multiplied = scoring.multiplies_tables
         self.computed = scoring.function is not None and scoring.function.is_cheap
         self.tabulated = scoring.function is not None and not self.computed
         self.mask, self.key_mask = operands.mask is not None, operands.key_mask is not None
@@ -202,23 +204,35 @@ SHORT = [
     Row(FORWARD, lambda c: c.segments, persistent(stages=3), "Smaller blocks skip more tiles."),
     Row(
         FORWARD,
-        lambda c: c.narrow and c.many_rows and not c.mask,
+        lambda c: c.narrow and c.many_rows and not (c.mask or c.multiplied),
         persistent(columns=128, warpgroups=4),
         NARROW,
     ),
-    Row(FORWARD, lambda c: c.narrow and not c.mask, persistent(columns=128), FILLED),
+    Row(
+        FORWARD,
+        lambda c: c.narrow and not c.mask and not (c.multiplied and c.many_rows),
+        persistent(columns=128),
+        FILLED,
+    ),
     Row(FORWARD, lambda c: c.many_rows, persistent(warpgroups=4, stages=3), FASTEST),
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
     Row(QUERY, lambda c: c.dropout and not c.dot_product, persistent(), REGISTERS),
     Row(QUERY, lambda c: c.mask and c.tables, persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
+    Row(
+        QUERY,
+        lambda c: c.multiplied and c.many_rows and not c.mask,
+        persistent(warpgroups=4),
+        NARROW,
+    ),
     Row(QUERY, always, persistent(columns=128), FASTEST),
     Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
     Row(KEY, lambda c: c.narrow and c.mask, persistent(), FILLED),
     Row(KEY, lambda c: c.window, persistent(stages=3), WINDOW),
     Row(KEY, lambda c: c.mask or c.uneven, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.needs_registers and not c.narrow, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.multiplied, persistent(), REGISTERS),
     Row(KEY, lambda c: c.narrow, persistent(columns=128), FASTEST),
     Row(KEY, always, persistent(columns=128, stages=3), FASTEST),
     Row(WEIGHTS, lambda c: c.many_rows, persistent(columns=128, warpgroups=4), FASTEST),
@@ -250,6 +264,7 @@ LONG = [
     Row(KEY, lambda c: c.restricted and not c.uneven, persistent(columns=128, stages=3), EVEN),
     Row(KEY, lambda c: c.restricted, TileConfig(columns=128, stages=3), FASTEST),
     Row(KEY, lambda c: c.dropout or c.computed, TileConfig(warpgroups=3, stages=3), REGISTERS),
+    Row(KEY, lambda c: c.multiplied, TileConfig(stages=3), REGISTERS),
     Row(KEY, lambda c: c.left_window, TileConfig(warpgroups=3, stages=3), WINDOW),
     Row(KEY, always, TileConfig(columns=128, stages=3), FASTEST),
     Row(("received",), always, TileConfig(columns=128, warpgroups=4), FASTEST),
