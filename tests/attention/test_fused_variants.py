@@ -112,6 +112,13 @@ def test_relations_in_far_tiles_on_both_sides_with_dropout_and_grouped_queries(m
     jax.clear_caches()
 
 
+def test_one_thread_block_multiplies_the_tables_of_three_heads():
+    """The third table replaces the first in shared memory, which has place for two."""
+    sizes = Sizes(batch=1, queries=20, keys=20, heads=3, width=16, value_width=16)
+    variant, _ = relative_position(sizes, "float32", k=33)
+    compare_with_reference(inputs(sizes, "bfloat16"), variant)
+
+
 SMALL = Sizes(batch=2, queries=17, keys=30, heads=1, width=16, value_width=12)
 MASK = jnp.asarray(np.random.default_rng(0).random((2, 1, 17, 30)) < 0.7)
 ONE_TABLE = {
