@@ -184,7 +184,7 @@ class KernelCalls(abc.ABC):
             },
         )
         outputs = self.run(call)
-        weights = outputs.get("relation_weights")
+        weights: Any = outputs.get("relation_weights")
         if self.plan.scoring.multiplies_tables and END_WEIGHTS[0] in outputs:
             weights = tuple(outputs.get(name) for name in END_WEIGHTS)
         return outputs["values"], outputs["logsumexp"], weights

@@ -270,7 +270,7 @@ def _map_band(
             column = key - query
             address = size * (query * stride + column)
             code = _write_code(program, band.last, has_result, len(tiles), column, address)
-            entry = llvm.inline_asm(
+            entry: Any = llvm.inline_asm(
                 kind if has_result else ir.Type.parse("!llvm.void"),
                 [*(_extract(tile[position], i) for tile in tiles), *start],
                 code,

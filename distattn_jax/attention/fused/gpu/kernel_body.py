@@ -122,7 +122,7 @@ class WarpgroupContext(NamedTuple):
     scalars: Scalars
     skipped_sums: dict[str, Any]
     operand_scratch: Any
-    global_rows: Callable[[str, jax.Array, int], Any]
+    global_rows: Callable[[str, jax.Array | int, int], Any]
     scratch: dict[str, Any]
     tables: dict[str, Any]
     visited_columns: tuple[jax.Array, jax.Array] | None

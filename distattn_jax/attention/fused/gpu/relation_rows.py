@@ -178,9 +178,9 @@ def write_gradients(
             )
     if "weight_before" in context.vectors:
         shape = (ROWS, FIRST_COLUMNS)
-        columns = mosaic.expand_per_column(mosaic.column_indices(FIRST_COLUMNS), shape)
+        column_tile = mosaic.expand_per_column(mosaic.column_indices(FIRST_COLUMNS), shape)
         before = mosaic.expand_per_row(context.vectors["weight_before"], shape)
-        before = jnp.where(columns == 0, before, 0.0)
+        before = jnp.where(column_tile == 0, before, 0.0)
         start = count_columns(context.score_map.scoring.clip_distance)
         mosaic.store_rows(weight_rows.at[:, pl.ds(start, FIRST_COLUMNS)], before)
     return total
