@@ -25,7 +25,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, position_tiles, tile_weights
+from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, position_tiles, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
@@ -117,11 +117,15 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_row=per_row,
             per_column=per_column,
             factor=view.far_derivative,
+            kept_factors=dropout_tiles.kept_factors(context, tile),
         )
         if has_products:
             relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
-            relations.write("band_gradient", score_gradient)
+            band_gradient = score_gradient
+            if score_map.has_dropout:
+                band_gradient *= dropout_tiles.gradient_unit(context.scalars)
+            relations.write("band_gradient", band_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         sums = [
@@ -145,14 +149,15 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if len(sums) < len(names):
             query = mosaic.load_tile(context.resident["query"])
             sums = [*sums, (total * query).sum(axis=1)]
-        multiplier = compute_gradient_multiplier(score_map, context.scalars)
+        unit = dropout_tiles.gradient_unit(context.scalars)
+        multiplier = compute_gradient_multiplier(score_map, context.scalars) * unit
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
         totals = dict(zip(("query", "position_query"), state[0], strict=False))
         return {
             **{name: x * multiplier for name, x in totals.items()},
             "negative_delta": negative_delta,
             **coefficients,
-            **name_ends("gradient", sides, ends),
+            **name_ends("gradient", sides, [end * unit for end in ends]),
         }
 
     return KernelBody(
@@ -184,6 +189,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
     widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
+    values_dtype = call.streamed["values_cotangent"].dtype
 
     def initialize(context):
         key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
@@ -200,7 +206,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         """
         key_total, value_total = state
         tile.skip("query")
-        weights = tile_weights.drop(context, tile, tile_weights.weigh_zero_scores(context, tile))
+        weights = tile_weights.weigh_zero_scores(context, tile)
+        if score_map.has_dropout:
+            kept_weights = (weights * dropout_tiles.KEPT).astype(values_dtype)
+            weights = dropout_tiles.drop(context, tile, kept_weights)
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
@@ -226,6 +235,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = tile_weights.compute_weights(view, logsumexp)
+        kept_factors = dropout_tiles.kept_factors(context, tile)
         score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
@@ -234,15 +244,16 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_row=context.vectors["received_cotangent"] if has_received else None,
             per_column=tile.load_vector("negative_delta"),
             factor=view.far_derivative,
+            kept_factors=kept_factors,
         )
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
-        dropped_weights = tile_weights.drop(context, tile, weights)
+        kept_weights = weights if kept_factors is None else weights * kept_factors
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
         totals = mosaic.accumulate_products(
             state,
             ((product_gradient, query),),
-            ((dropped_weights, values_cotangent),),
+            ((kept_weights, values_cotangent),),
             scratch=context.operand_scratch,
         )
         tile.release("query")
@@ -252,8 +263,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def finish(context, state):
         key_total, value_total = state
         is_visible = tile_weights.is_visible_key(context, shape[0])
-        key_total = key_total * compute_gradient_multiplier(score_map, context.scalars)
-        value_total = value_total * read_dropout_scale(context.scalars)
+        unit = dropout_tiles.gradient_unit(context.scalars)
+        key_total = key_total * (compute_gradient_multiplier(score_map, context.scalars) * unit)
+        if score_map.has_dropout:
+            value_total *= read_dropout_scale(context.scalars) / dropout_tiles.KEPT
         return {
             "key": jnp.where(mosaic.expand_per_row(is_visible, key_total.shape), key_total, 0.0),
             "value": jnp.where(
@@ -331,6 +344,7 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             weight_gradient,
             per_row=tile.load_row_vector("received_cotangent") if has_received else None,
             per_column=tile.load_vector("negative_delta"),
+            kept_factors=dropout_tiles.kept_factors(context, tile),
         )
         product_gradient = view.product_gradient(score_gradient)
         lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
@@ -345,6 +359,7 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
+        multiplier *= dropout_tiles.gradient_unit(context.scalars)
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 

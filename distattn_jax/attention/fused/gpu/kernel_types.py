@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic
+from distattn_jax.attention.fused.gpu import dropout_tiles, gradient_kernels, mosaic
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
@@ -79,6 +79,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     has_weights = plan.scoring.has_relation_weights
     has_other_delta = plan.received or plan.logsumexp or has_weights or is_very_wide
     has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
+    drops_weights = dropout_tiles.drops_weights(kernel, operands)
     relations = RelationArrays(plan, operands, length_multiple=1)
     queries = {
         "query": query,
@@ -89,6 +90,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
         "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
         "negative_delta": VECTOR if is_gradient and not is_query_gradient else None,
         "query_segments": VECTOR if operands.query_segments is not None else None,
+        dropout_tiles.QUERY_HASH: VECTOR if drops_weights else None,
         **dict.fromkeys(relations.vector_names(has_cotangent=is_gradient and has_weights), VECTOR),
     }
     keys = {
@@ -97,6 +99,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
         "received_cotangent": VECTOR if has_received_cotangent else None,
         "key_mask": VECTOR if operands.key_mask is not None else None,
         "key_segments": VECTOR if operands.key_segments is not None else None,
+        dropout_tiles.KEY_HASH: VECTOR if drops_weights else None,
     }
     return _drop_absent(queries), _drop_absent(keys)
 

@@ -9,7 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_kernels
+from distattn_jax.attention.fused.gpu import (
+    dropout_tiles,
+    gradient_kernels,
+    mosaic,
+    weight_kernels,
+)
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
     pad_moving_rows,
@@ -57,6 +62,7 @@ class _HopperKernels(KernelCalls):
       arrays: Converts the operands to inputs of the kernels.
       relations: Converts the arrays with one number for each query and relation.
       function_table: Result of `tabulate_function`.
+      hashes: Result of `hash_vectors`.
     """
 
     separates_small_scores = True
@@ -67,6 +73,7 @@ class _HopperKernels(KernelCalls):
         self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         self.function_table = tabulate_function(plan, operands)
+        self.hashes = dropout_tiles.hash_vectors(operands)
 
     def tile_sizes(self, kernel: str) -> TileSizes:
         config = getattr(self.configs, kernel)
@@ -121,9 +128,14 @@ class _HopperKernels(KernelCalls):
 
     def run(self, call: KernelCall) -> dict[str, Array]:
         config, is_transposed = getattr(self.configs, call.name), call.score_map.is_transposed
-        resident, streamed, moving = map(
-            self.arrays.pad_vectors, (call.resident, call.streamed, call.moving)
-        )
+        row_hash, column_hash = self._hash_rows_and_columns(call)
+        resident, streamed = call.resident, {**call.streamed, **column_hash}
+        moving = call.moving
+        if moving:
+            moving = {**moving, **row_hash}
+        else:
+            resident = {**resident, **row_hash}
+        resident, streamed, moving = map(self.arrays.pad_vectors, (resident, streamed, moving))
         gathered, vectors = self.relations.inputs(call.relations)
         (streamed if is_transposed else resident).update(vectors)
         tables = {**call.tables, **self.function_table}
@@ -164,6 +176,16 @@ class _HopperKernels(KernelCalls):
             if name in outputs:
                 outputs[name] = self._fill_unwritten(outputs[name], written, number)
         return {**outputs, **self.relations.assemble(outputs, call, config)}
+
+    def _hash_rows_and_columns(self, call: KernelCall) -> list[dict[str, Array]]:
+        """Return two dicts from name to vector: the hashes of rows and of columns, for dropout.
+
+        Both dicts are empty if the kernel drops no weights.
+        """
+        if not dropout_tiles.drops_weights(call.name, self.operands):
+            return [{}, {}]
+        queries, keys = ({name: self.hashes[name]} for name in dropout_tiles.HASH_NAMES)
+        return [keys, queries] if call.score_map.is_transposed else [queries, keys]
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
         """Return {"initial_maximum": x}: the running maximum with which the online softmax starts.

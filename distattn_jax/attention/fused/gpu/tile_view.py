@@ -1,4 +1,4 @@
-"""Scores, visibility, distances and dropout mask of one tile.
+"""Scores, visibility and distances of one tile.
 
 The rows of a tile are queries and the columns are keys. If `ScoreMap.is_transposed` is True, the
 rows are keys and the columns are queries. An entry is a pair of a query and a key. An entry is
@@ -11,7 +11,6 @@ import operator
 import jax
 import jax.numpy as jnp
 
-from distattn_jax import hash
 from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
@@ -49,30 +48,6 @@ def view_tile(
     if tile_scores is None:
         tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, positions, visible, coefficients)
-
-
-def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a boolean tile: True for each entry whose weight is kept by dropout."""
-    query_word, key_word, threshold = context.scalars["dropout_words"]
-    rows, columns = (query_word, 16), (key_word, 8)
-    if context.score_map.is_transposed:
-        rows, columns = columns, rows
-    row_hash, row_shift = hash.hash_indices(
-        rows[0], mosaic.row_indices(tile.shape[0]) + tile.row, shift=rows[1]
-    )
-    column_hash, column_shift = hash.hash_indices(
-        columns[0], mosaic.column_indices(tile.shape[1]) + tile.column, shift=columns[1]
-    )
-
-    def expand(per_row, per_column):
-        return (
-            mosaic.expand_per_row(per_row, tile.shape),
-            mosaic.expand_per_column(per_column, tile.shape),
-        )
-
-    row_hash, column_hash = expand(row_hash, column_hash)
-    row_shift, column_shift = expand(row_shift, column_shift)
-    return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:

@@ -19,7 +19,7 @@ position vectors and p are separate queries: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, tile_weights
+from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
@@ -54,7 +54,8 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     Args:
       shape: Number of rows and number of columns of a tile.
     """
-    score_map, width = call.score_map, call.output_types["values"].shape[-1]
+    score_map, values_type = call.score_map, call.output_types["values"]
+    width, dtype = values_type.shape[-1], values_type.dtype
     has_weights = score_map.scoring.has_relation_weights
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
@@ -127,7 +128,9 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             total *= mosaic.expand_per_row(correction, total.shape)
             ends = [end * correction for end in ends]
         weight_sum += row_sum
-        weights = tile_weights.drop(context, tile, weights)
+        if not has_weights:  # Dropout is faster for numbers of 16 bits, which the product needs.
+            weights = weights.astype(dtype)
+        weights = dropout_tiles.drop(context, tile, weights)
         if has_weights:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
             ends = RelationTile(context, tile).add_ends(ends, sides, weights, kept_sum)
