@@ -42,14 +42,16 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
     Inputs for the rows: `query`, `values_cotangent` (the cotangent dO of the attention output O),
-    `logsumexp`, and one or both of `values` (the output O) and `other_delta`. If both are present,
-    the kernel computes D_i = dO_i · O_i + other_delta_i for each query i: see `BackwardOperands`.
-    If `other_delta` is absent, D_i = dO_i · O_i. If `values` is absent, D is `other_delta`.
+    `logsumexp`, and either `negative_delta` or one or both of `values` (the output O) and
+    `other_delta`. If both of these are present, the kernel computes D_i = dO_i · O_i +
+    other_delta_i for each query i: see `BackwardOperands`. If `other_delta` is absent, D_i = dO_i ·
+    O_i. If `values` is absent, D is `other_delta`.
 
     Inputs for the columns: `key`, `value` and, if the received attention has a cotangent,
     `received_cotangent`.
 
-    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i.
+    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i,
+    unless it is an input.
     There is one output for each name in `Scoring.gradient_names`. It has one number per query. The
     caller sums these numbers over the queries to obtain the gradient of a coefficient. For
     `DistanceScoring`, the names are `slope`, `shift` and `log_height` (the logarithm of the
@@ -66,9 +68,11 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
       shape: Number of rows and number of columns of a tile.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
-    width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
+    query_type = call.output_types["query"]
+    width, dtype = query_type.shape[-1], query_type.dtype
     has_products = score_map.scoring.has_relation_products
     has_positions = score_map.scoring.has_positions
+    computes_delta = "negative_delta" in call.output_types
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
@@ -76,6 +80,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
+        if "negative_delta" in context.vectors:
+            return tuple(totals), sums, ends, context.vectors["negative_delta"]
         delta = context.vectors.get("other_delta", mosaic.full(shape[:1], 0.0))
         if "values" in context.resident:
             values, cotangent = (
@@ -134,7 +140,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         ]
         operands = [((product_gradient, key),)]
         if positions is not None:
-            lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
+            lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
         totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
         tile.release("key")
@@ -153,9 +159,10 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         multiplier = compute_gradient_multiplier(score_map, context.scalars) * unit
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
         totals = dict(zip(("query", "position_query"), state[0], strict=False))
+        delta = {"negative_delta": negative_delta} if computes_delta else {}
         return {
             **{name: x * multiplier for name, x in totals.items()},
-            "negative_delta": negative_delta,
+            **delta,
             **coefficients,
             **name_ends("gradient", sides, [end * unit for end in ends]),
         }
@@ -165,7 +172,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         step,
         finish,
         scattered=("band_gradient",) * has_products,
-        scratch=position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
+        scratch=position_tiles.scratch_buffers(score_map, gradient_type=query_type),
         # The sums of coefficient gradients use tables of derivatives.
         ends_with_product=not score_map.scoring.reads_tables,
     )
@@ -347,7 +354,7 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             kept_factors=dropout_tiles.kept_factors(context, tile),
         )
         product_gradient = view.product_gradient(score_gradient)
-        lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
+        lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
         totals = mosaic.accumulate_products(
             state,
             ((lower, positions.query),),
@@ -363,5 +370,5 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 
-    buffers = position_tiles.scratch_buffers(score_map, gradient_dtype=dtype)
+    buffers = position_tiles.scratch_buffers(score_map, gradient_type=call.streamed["query"])
     return KernelBody(initialize, step, finish, scratch=buffers)

@@ -15,7 +15,7 @@ from distattn_jax.attention.fused.gpu import dropout_tiles, gradient_kernels, mo
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, MAX_WIDTH
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.score_map import make_score_map
@@ -61,10 +61,20 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         outputs=outputs,
         scratch=scratch_buffers(
             make_score_map(plan, operands),
-            gradient_dtype=operands.query.dtype if arranges_gradient else None,
+            gradient_type=operands.query if arranges_gradient else None,
         ),
         late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
     )
+
+
+def computes_delta_outside(plan: Plan, operands: Operands) -> bool:
+    """Return True if D is computed before the kernel `query_gradient`: see `BackwardOperands`.
+
+    Otherwise, the kernel computes D from the attention output. If heads are wide and have position
+    vectors, or if keys are very wide, the output would need too much shared memory.
+    """
+    limit = MAX_WIDTH if plan.scoring.has_positions else MAX_WIDE_WIDTH
+    return operands.key.shape[-1] > limit
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
@@ -75,20 +85,20 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     """
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
-    is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
     has_weights = plan.scoring.has_relation_weights
-    has_other_delta = plan.received or plan.logsumexp or has_weights or is_very_wide
+    has_delta = computes_delta_outside(plan, operands)
+    has_other_delta = not has_delta and (plan.received or plan.logsumexp or has_weights)
     has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
     drops_weights = dropout_tiles.drops_weights(kernel, operands)
     relations = RelationArrays(plan, operands, length_multiple=1)
     queries = {
         "query": query,
         "position_query": query if plan.scoring.has_positions else None,
-        "values": value if is_query_gradient and not is_very_wide else None,
+        "values": value if is_query_gradient and not has_delta else None,
         "values_cotangent": value if is_gradient else None,
         "logsumexp": VECTOR if kernel != "forward" else None,
         "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
-        "negative_delta": VECTOR if is_gradient and not is_query_gradient else None,
+        "negative_delta": VECTOR if is_gradient and (has_delta or not is_query_gradient) else None,
         "query_segments": VECTOR if operands.query_segments is not None else None,
         dropout_tiles.QUERY_HASH: VECTOR if drops_weights else None,
         **dict.fromkeys(relations.vector_names(has_cotangent=is_gradient and has_weights), VECTOR),
@@ -112,7 +122,10 @@ def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
     if kernel == "forward":
         outputs = {"values": value, "logsumexp": VECTOR, **relations.output_types(kernel)}
     elif kernel == "query_gradient":
-        vectors = dict.fromkeys(("negative_delta", *plan.scoring.gradient_names), VECTOR)
+        names = plan.scoring.gradient_names
+        if not computes_delta_outside(plan, operands):
+            names = ("negative_delta", *names)
+        vectors = dict.fromkeys(names, VECTOR)
         outputs = {"query": query, **vectors, **relations.output_types(kernel)}
         outputs |= {"position_query": query} if plan.scoring.has_positions else {}
     elif kernel == "key_gradient":

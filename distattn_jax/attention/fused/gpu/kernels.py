@@ -22,10 +22,9 @@ from distattn_jax.attention.fused.gpu.kernel_arrays import (
     tabulate_function,
 )
 from distattn_jax.attention.fused.gpu.kernel_body import KernelInputs
-from distattn_jax.attention.fused.gpu.kernel_types import list_types
+from distattn_jax.attention.fused.gpu.kernel_types import computes_delta_outside, list_types
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_types, count_bytes
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
 from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
 from distattn_jax.attention.fused.kernel_calls import KernelCall, KernelCalls, compute_delta
@@ -89,9 +88,8 @@ class _HopperKernels(KernelCalls):
         return min(mosaic.round_up_width(self.plan.trained_key_width or width), width)
 
     def delta_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
-        if self.operands.key.shape[-1] > MAX_WIDE_WIDTH:
-            # The values would need too much shared memory.
-            return {"other_delta": compute_delta(backward)}
+        if computes_delta_outside(self.plan, self.operands):
+            return {"negative_delta": -compute_delta(backward)}
         inputs = {"values": backward.values, "other_delta": backward.other_delta}
         return {name: x for name, x in inputs.items() if x is not None}
 

@@ -29,21 +29,22 @@ from distattn_jax.attention.fused.score_map import ScoreMap
 SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
-def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
+def scratch_buffers(score_map: ScoreMap, *, gradient_type: Any = None) -> dict[str, Any]:
     """Return the buffers in shared memory that a kernel needs for position vectors.
 
     The result has the form of `KernelBody.scratch`. It is empty if the scoring has no position
-    vectors.
+    vectors. If heads are wider than 64, `gradient_by_diagonal` uses the buffer of `skew`, because
+    other arrays need most of the shared memory.
 
     Args:
-      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`. Otherwise
+      gradient_type: Type of the queries, if the kernel calls `gradient_by_diagonal`. Otherwise
         None.
     """
     if not score_map.scoring.has_positions:
         return {}
     buffers: dict[str, Any] = {SKEW: (skew.SKEW_ENTRIES, "float32")}
-    if gradient_dtype is not None:
-        buffers[UNSKEW] = (skew.UNSKEW_ENTRIES, gradient_dtype)
+    if gradient_type is not None and gradient_type.shape[-1] <= MAX_WIDTH:
+        buffers[UNSKEW] = (skew.UNSKEW_ENTRIES, gradient_type.dtype)
     return buffers
 
 
@@ -164,7 +165,7 @@ def multiply_score_operands(
 
 
 def gradient_by_diagonal(
-    context: WarpgroupContext, product_gradient: jax.Array
+    context: WarpgroupContext, product_gradient: jax.Array, dtype: Any
 ) -> tuple[jax.Array, jax.Array]:
     """Sort the gradient of the products q · k of a tile by diagonal.
 
@@ -175,6 +176,13 @@ def gradient_by_diagonal(
 
     Args:
       product_gradient: Gradient of the products, one number for each entry of the tile.
+      dtype: Dtype of the result, that of the queries.
     """
-    keeps_rows = not context.score_map.is_transposed
-    return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)
+    has_own_buffer = UNSKEW in context.scratch
+    return skew.unskew(
+        context.scratch[UNSKEW if has_own_buffer else SKEW],
+        product_gradient,
+        dtype,
+        keeps_rows=not context.score_map.is_transposed,
+        is_cleared=has_own_buffer,
+    )

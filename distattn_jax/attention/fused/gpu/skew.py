@@ -11,9 +11,10 @@ the diagonals 64 to 127. The function `skew` converts an array to a tile, and `u
 tile to an array.
 
 Each thread writes its entries to a buffer in shared memory, and then reads entries that other
-threads have written. With `keeps_rows`, all entries of a row stay in one warp. All addresses of a
-thread are a base address plus constants, and no two threads of a warp use the same bank. Only a GPU
-can check this code: the interpreter runs plain JAX instead.
+threads have written. With `keeps_rows`, all entries of a row stay in one warp, which has its own
+quarter of the buffer. All addresses of a thread are a base address plus constants, and no two
+threads of a warp use the same bank. Only a GPU can check this code: the interpreter runs plain JAX
+instead.
 """
 
 from collections.abc import Callable
@@ -32,9 +33,9 @@ from distattn_jax.attention.fused.gpu import registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 SIZE = 64  # rows and columns of a tile
-SKEW_ENTRIES = (SIZE + 16) * SIZE  # of float32: diagonals may exceed the tile by 8 on each side
-UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles
-THREADS = 128  # of a warpgroup
+SKEW_ENTRIES = SIZE * SIZE  # of float32
+UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles, which has 16 bits
+GROUP = 16 * 8  # numbers in the part of a group that belongs to one warp
 
 
 def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
@@ -62,15 +63,15 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
         thread = _Thread.current()
         address = _shared_address(scratch)
         layout.wait()
-        stores = [layout.store_base(thread, i) for i in (0, 1)]
-        stores = [_add(address, _times(base, 4)) for base in stores]
+        blocks, bases = zip(*(layout.store_base(thread, i) for i in (0, 1)), strict=True)
+        stores = [_add(address, _times(base, 4)) for base in bases]
         for part, tile in enumerate((lower, upper)):
             for position in np.ndindex(tile.shape):
                 group, half = position[1], position[4]
                 block, offset = layout.store_offset(group, half, part)
                 for i in (0, 1):
                     code = _STORE_IF.format(block=block, address=4 * offset)
-                    arguments = [_extract(tile[position], i), thread.double_warp, stores[i]]
+                    arguments = [_extract(tile[position], i), blocks[i], stores[i]]
                     _run(None, arguments, code, "f,r,r")
         layout.wait()
         loads = [_add(address, _times(layout.load_base(thread, i), 4)) for i in (0, 1)]
@@ -85,7 +86,9 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
     return registers.map_registers(exchange, lower.shape, scratch, lower, upper)
 
 
-def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
+def unskew(
+    scratch: Any, tile: jax.Array, dtype: Any, *, keeps_rows: bool, is_cleared: bool
+) -> tuple[jax.Array, jax.Array]:
     """Convert a tile of 64 rows and 64 columns to an array by diagonal. Inverse of `skew`.
 
     Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
@@ -94,9 +97,11 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
     array are 0. Return two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127.
 
     Args:
-      scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has
-        the dtype of the buffer. Call `clear` once before the first use of the buffer.
+      scratch: Buffer of `UNSKEW_ENTRIES` numbers of 16 bits, which only this warpgroup uses.
+      dtype: Dtype of the result, with 16 bits.
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
+      is_cleared: True if only `unskew` uses the buffer, and if `clear` was called once before its
+        first use. If False, the buffer is filled with zeros first: it may be the buffer of `skew`.
     """
     if is_interpreted():
         rows, columns = _indices()
@@ -107,13 +112,16 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
         lower, upper = jnp.split(entries, 2, axis=1 if keeps_rows else 0)
         return lower, upper
     layout = _UnskewedRows() if keeps_rows else _UnskewedColumns()
-    tile = tile.astype(scratch.dtype)
+    tile = tile.astype(dtype)
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
     def store(_, scratch, tile):
         thread, address = _Thread.current(), _shared_address(scratch)
         bases = [_add(address, _times(layout.store_base(thread, i), 2)) for i in (0, 1)]
         layout.wait()
+        if not is_cleared:
+            _store_zeros(address)
+            layout.wait()
         for position, pair in np.ndenumerate(tile.registers):
             offset = layout.store_offset(position[1], position[4])
             for i in (0, 1):
@@ -125,7 +133,7 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
     def load(part: int) -> Callable:
         def load_part(scratch, like):
             thread = _Thread.current()
-            base = _add(_shared_address(scratch), _times(_load_base(thread), 2))
+            base = _add(_shared_address(scratch), _times(layout.load_base(thread), 2))
             loaded = np.empty_like(like)
             for position in np.ndindex(loaded.shape):
                 offset = layout.load_offset(position[1], position[4], part)
@@ -151,13 +159,27 @@ def clear(scratch: Any) -> None:
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))
     def store(_, scratch):
-        index = _and(utils.thread_idx(), THREADS - 1)
-        base = _add(_shared_address(scratch), _times(index, 4))
-        for start in range(0, 2 * UNSKEW_ENTRIES, 4 * THREADS):
-            _run(None, [base, _constant(0)], f"st.shared.b32 [$0 + {start}], $1;", "r,r")
+        _store_zeros(_shared_address(scratch))
         utils.warpgroup_barrier()
 
     store(scratch)
+
+
+def _store_zeros(address: ir.Value) -> None:
+    """Fill a buffer of `UNSKEW_ENTRIES` numbers of 16 bits with zeros.
+
+    Each warp fills one quarter of the buffer, which is the part that it uses if `keeps_rows`.
+
+    Args:
+      address: Address of the buffer in shared memory, in bytes.
+    """
+    index = utils.thread_idx()
+    warp, lane = _and(_shift_right(index, 5), 3), _and(index, 31)
+    quarter = 2 * UNSKEW_ENTRIES // 4
+    base = _add(address, _add(_times(warp, quarter), _times(lane, 16)))
+    for start in range(0, quarter, 32 * 16):
+        code = f"st.shared.v4.b32 [$0 + {start}], {{$1, $1, $1, $1}};"
+        _run(None, [base, _constant(0)], code, "r,r")
 
 
 def _indices() -> tuple[jax.Array, jax.Array]:
@@ -215,29 +237,30 @@ class _Thread(NamedTuple):
 class _SkewedRows:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is True.
 
-    The tile has 64 rows and 64 columns. The buffer consists of 10 groups. A group has 64 rows and 8
-    columns. Groups 1 to 8 contain the tile: columns 0 to 7 of the tile are in group 1, and so on.
-    Groups 0 and 9 receive numbers that fall outside of the tile. The index of a number in the
-    buffer is a base, which depends on the thread, plus an offset, which is a constant.
+    Each warp has a quarter of the buffer for its 16 rows of the tile. A quarter consists of 8
+    groups. A group has 16 rows and 8 columns: columns 0 to 7 of the tile are in group 0, and so on.
+    The index of a number in the buffer is a base, which depends on the thread, plus an offset,
+    which is a constant.
     """
 
     wait = staticmethod(utils.warp_barrier)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
-        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 1)
+        group = _shift_right(difference, 3)
         place = _place(_and(difference, 7), thread.lane_row)
-        return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
+        block = _add(thread.double_warp, group)
+        return block, _add(_warp_base(thread, 8), _add(_times(block, GROUP), place))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
-        8 * group to 8 * group + 7. The column of the tile to which a number moves depends on the
-        thread. It is one of the columns 8 * b to 8 * b + 7 or of the 8 columns before them, where
-        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
-        columns 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
-        their index in the buffer that is the same for all threads.
+        8 * group to 8 * group + 7. The sum of this `block` and of the `block` of the thread is the
+        group of 8 columns of the tile to which a number moves. The tile has the groups 0 to 7:
+        numbers that belong to other groups are not stored. `offset` is the part of the index in the
+        buffer that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -245,44 +268,42 @@ class _SkewedRows:
           part: 0 for `lower`, 1 for `upper`.
         """
         block = half - group + 8 * (1 - part)
-        return block, block * 8 * SIZE + 64 * half
+        return block, block * GROUP + 64 * half
 
     def load_base(self, thread: _Thread, i: int) -> ir.Value:
         place = _place(_add(thread.lane_column, i), thread.lane_row)
-        return _add(_add(_times(thread.row, 8), place), 8 * SIZE)
+        return _add(_warp_base(thread, 8), place)
 
     def load_offset(self, group: int, half: int) -> int:
-        return group * 8 * SIZE + 64 * half
+        return group * GROUP + 64 * half
 
 
 class _SkewedColumns:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is False.
 
-    The tile has 64 rows and 64 columns. The buffer consists of 8 groups. A group has 80 rows and 8
-    columns. Columns 0 to 7 of the tile are in group 0, and so on. Row 0 of the tile is row 8 of
-    each group. The 8 rows before the tile and the 8 rows after it receive numbers that fall outside
-    of the tile. The index of a number in the buffer is a base, which depends on the thread, plus an
-    offset, which is a constant.
+    The buffer consists of 8 groups. A group has 64 rows and 8 columns: columns 0 to 7 of the tile
+    are in group 0, and so on. The index of a number in the buffer is a base, which depends on the
+    thread, plus an offset, which is a constant.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
-    group_size = 8 * (SIZE + 16)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         column = _add(thread.lane_column, i)
         total = _add(thread.lane_row, column)
-        row = _add(_add(_times(thread.double_warp, 8), total), 8)
-        return _add(_times(row, 8), _place(column, total))
+        row = _add(_times(thread.double_warp, 8), total)
+        block = _add(thread.double_warp, _shift_right(total, 3))
+        return block, _add(_times(row, 8), _place(column, total))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
-        8 * group to 8 * group + 7. The row of the tile to which a number moves depends on the
-        thread. It is one of the rows 8 * b to 8 * b + 7 or of the 8 rows before them, where
-        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
-        rows 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
-        their index in the buffer that is the same for all threads.
+        8 * group to 8 * group + 7. The sum of this `block` and of the `block` of the thread is the
+        block of 8 rows of the tile to which a number moves. The tile has the blocks 0 to 7: numbers
+        that belong to other blocks are not stored. `offset` is the part of the index in the buffer
+        that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -290,22 +311,22 @@ class _SkewedColumns:
           part: 0 for `lower`, 1 for `upper`.
         """
         block = half + group - 8 * (1 - part)
-        return block + 1, group * self.group_size + block * 64
+        return block, group * 8 * SIZE + block * 64
 
     def load_base(self, thread: _Thread, i: int) -> ir.Value:
         place = _place(_add(thread.lane_column, i), thread.lane_row)
-        return _add(_times(_add(thread.row, 8), 8), place)
+        return _add(_times(thread.row, 8), place)
 
     def load_offset(self, group: int, half: int) -> int:
-        return group * self.group_size + 64 * half
+        return group * 8 * SIZE + 64 * half
 
 
 class _UnskewedRows:
     """Layout of the buffer in shared memory that `unskew` uses if `keeps_rows` is True.
 
-    The buffer contains an array of 64 rows and 128 diagonals, as 16 groups of 64 rows and 8
-    columns. The index of a number in the buffer is a base, which depends on the thread, plus an
-    offset, which is a constant.
+    The array has 64 rows and 128 diagonals. Each warp has a quarter of the buffer for its 16 rows.
+    A quarter consists of 16 groups of 16 rows and 8 columns. The index of a number in the buffer is
+    a base, which depends on the thread, plus an offset, which is a constant.
     """
 
     wait = staticmethod(utils.warp_barrier)
@@ -313,14 +334,17 @@ class _UnskewedRows:
     def store_base(self, thread: _Thread, i: int) -> ir.Value:
         difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
         group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 8)
-        base = _add(_times(group, 8 * SIZE), _times(thread.row, 8))
+        base = _add(_times(group, GROUP), _warp_base(thread, 16))
         return _add(base, _and(difference, 7))
 
     def store_offset(self, group: int, half: int) -> int:
-        return (half - group) * 8 * SIZE + 64 * half
+        return (half - group) * GROUP + 64 * half
+
+    def load_base(self, thread: _Thread) -> ir.Value:
+        return _add(_warp_base(thread, 16), thread.lane_column)
 
     def load_offset(self, group: int, half: int, part: int) -> int:
-        return (group + 8 * part) * 8 * SIZE + 64 * half
+        return (group + 8 * part) * GROUP + 64 * half
 
 
 class _UnskewedColumns:
@@ -340,16 +364,21 @@ class _UnskewedColumns:
     def store_offset(self, group: int, half: int) -> int:
         return group * 16 * SIZE + 64 * (half - group)
 
+    def load_base(self, thread: _Thread) -> ir.Value:
+        return _add(_times(thread.row, 8), thread.lane_column)
+
     def load_offset(self, group: int, half: int, part: int) -> int:
         return group * 16 * SIZE + 64 * half + 8 * SIZE * part
 
 
-def _load_base(thread: _Thread) -> ir.Value:
-    """Return the index of the first number that a thread loads from the buffer of `unskew`.
+def _warp_base(thread: _Thread, groups: int) -> ir.Value:
+    """Return the index of the first row of a thread, in a buffer with a quarter for each warp.
 
-    The differences to the other indices are constants.
+    Args:
+      groups: Number of groups of 16 rows and 8 columns in a quarter.
     """
-    return _add(_times(thread.row, 8), thread.lane_column)
+    quarter = _times(thread.double_warp, groups * GROUP // 2)
+    return _add(quarter, _times(thread.lane_row, 8))
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
@@ -365,12 +394,12 @@ def _place(column: ir.Value, row: ir.Value) -> ir.Value:
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 
 
-# Most diagonals of a warp lie outside of the tile, and are not written.
+# Half of the numbers lie outside of the tile, and are not written.
 _STORE_IF = """{{
     .reg .pred p;
     .reg .s32 block;
     add.s32 block, $1, {block};
-    setp.le.u32 p, block, 8;
+    setp.le.u32 p, block, 7;
     @p st.shared.f32 [$2 + {address}], $0;
 }}"""
 

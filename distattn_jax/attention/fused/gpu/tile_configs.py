@@ -31,6 +31,9 @@ class TileConfig(NamedTuple):
         there is one thread block for each block of rows.
       held: Names of the resident matrices (inputs of the rows) that are kept in registers. A matrix
         product then reads only its other operand from shared memory.
+      single: Names of the matrices of which shared memory contains only one tile at a time, instead
+        of `stages` tiles. This suits matrices that a kernel needs only at the beginning of a tile:
+        the next tile is copied during the rest of the tile.
     """
 
     rows: int = 64
@@ -39,6 +42,11 @@ class TileConfig(NamedTuple):
     stages: int = 2
     is_persistent: bool = False
     held: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+
+    def count_slots(self, name: str) -> int:
+        """Number of tiles of an array that are in shared memory at the same time."""
+        return 1 if name in self.single else self.stages
 
     @property
     def tile_shape(self) -> tuple[int, int]:

@@ -47,6 +47,7 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
     allocate,
     collect_types,
     count_reused_blocks,
+    replaced_input,
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
     BlockNumbers,
@@ -297,10 +298,14 @@ def _write_outputs(
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     if not memory.outputs.keys() >= results.keys():
         plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
+    types = collect_types(kernel.body, kernel.inputs, kernel.outputs)
     buffers = {
-        name: (memory.outputs if name in memory.outputs else memory.resident)[name].at[warpgroup]
+        name: memory.outputs[name]
+        if name in memory.outputs
+        else memory.resident[replaced_input(name, types)]
         for name in results
     }
+    buffers = {name: buffer.at[warpgroup] for name, buffer in buffers.items()}
     for name, value in results.items():
         buffers[name][...] = value.astype(kernel.outputs[name].dtype)
     plgpu.commit_smem()

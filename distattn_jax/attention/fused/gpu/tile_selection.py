@@ -13,7 +13,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.gpu import tile_configs
-from distattn_jax.attention.fused.gpu.kernel_types import KEY_ROWS, list_types
+from distattn_jax.attention.fused.gpu.kernel_types import (
+    KEY_ROWS,
+    computes_delta_outside,
+    list_types,
+)
 from distattn_jax.attention.fused.gpu.shared_memory import allocate, count_bytes
 from distattn_jax.attention.fused.gpu.tile_configs import (
     MAX_NARROW_WIDTH,
@@ -158,6 +162,9 @@ FREE = "The GPU gives the next block to the first processor that is free."
 EVEN = "Blocks of 128 rows are small enough to divide the work of different heads evenly."
 HELD = "The bandwidth of shared memory is the limit, and matrices in registers need none."
 
+OVERLAP = "Two warpgroups fit into shared memory, and one computes while the other multiplies."
+EARLY_INPUTS = ("query", "values_cotangent", "key", "value")  # of `position_gradient`
+
 # Tiles are square, because a tile needs the position vectors of exactly two blocks of 64.
 POSITIONS = [
     Row(FORWARD, lambda c: not (c.wide or c.short or c.mask), TileConfig(warpgroups=3), FASTEST),
@@ -170,7 +177,12 @@ POSITIONS = [
     Row(QUERY, lambda c: not c.wide, TileConfig(held=("position_query",)), HELD),
     Row(KEY_ROWS, lambda c: not c.wide, TileConfig(held=("key",)), HELD),
     Row(POSITION, lambda c: not c.wide, TileConfig(held=("lower_positions",)), HELD),
-    Row(ALL, always, TileConfig(warpgroups=1), SMALLER),
+    Row(("forward", "attention_given"), always, TileConfig(single=("positions",)), OVERLAP),
+    Row(QUERY, always, TileConfig(single=("value", "positions")), OVERLAP),
+    Row(QUERY, always, TileConfig(single=("key", "value", "positions")), SMALLER),
+    Row(KEY_ROWS, always, TileConfig(single=("position_query", "positions")), OVERLAP),
+    Row(POSITION, always, TileConfig(single=EARLY_INPUTS), OVERLAP),
+    Row((*ALL, *POSITION), always, TileConfig(warpgroups=1), SMALLER),
 ]
 VERY_WIDE = [
     Row(
@@ -304,9 +316,7 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
     """Return the bytes of shared memory that a thread block of a kernel needs.
 
-    This is the number that Mosaic GPU requests. For the kernel `query_gradient` with keys wider
-    than 128, the result may be too large: it includes memory for reductions, which this kernel may
-    not need.
+    This is the number that Mosaic GPU requests.
 
     Args:
       kernel: Name of the kernel.
@@ -316,4 +326,11 @@ def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: Til
     blocks = batch * heads * math.ceil(rows / config.block_rows)
     row_slots = 1 + (count_thread_blocks(config, blocks) < blocks)
     buffers = count_bytes(allocate(list_types(kernel, plan, operands), config, row_slots))
-    return buffers + (0 if kernel in WITHOUT_REDUCTIONS else REDUCTION_BYTES)
+    return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)
+
+
+def _reduces_tiles(kernel: str, plan: Plan, operands: Operands) -> bool:
+    """Return True if a kernel computes sums or maxima of the rows of a tile."""
+    if kernel == "query_gradient" and computes_delta_outside(plan, operands):
+        return bool(plan.scoring.gradient_names) or plan.scoring.has_relation_products
+    return kernel not in WITHOUT_REDUCTIONS
