@@ -172,7 +172,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
 
     distances = Distances(lambda: jnp.arange(2.0 * length))
     coefficients = unstack_coefficients(operands.coefficients[0, 0])
-    value = scoring.evaluate(distances, coefficients)
+    value = function.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(value), lambda: value)
     of_slope, _ = function.gradients(cotangent, distances, value, coefficients)
     is_constant = (value == coefficients.far) & (of_slope == 0)
@@ -185,14 +185,14 @@ def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_produc
     coefficients = make_coefficients(0.5, 1.0, far=0.75)
     products = jnp.asarray([-2.0, 0.0, 0.5, 3.0])
     plain = scoring.score(products, None, coefficients, for_gradient=True)
-    folded = scoring.score_derivatives(products, coefficients)
+    folded = scoring.score_derivatives(products, None, coefficients)
     multiplier = scoring.score_multiplier(coefficients, is_far=True)
     expected = scoring.product_gradient(jnp.exp2(plain.scores * multiplier), plain, coefficients)
     weights = jnp.exp2(folded.scores * multiplier + folded.log_derivative)
     actual = scoring.product_gradient(weights, folded, coefficients)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     linear = DistanceScoring(0.25, LINEAR, is_additive=False)
-    assert linear.score_derivatives(products, coefficients) is None, "f may be negative"
+    assert linear.score_derivatives(products, None, coefficients) is None, "f may be negative"
 
 
 def test_each_head_has_its_own_radius_and_nan_is_never_far():

@@ -136,17 +136,17 @@ class TileView(NamedTuple):
 
     @property
     def far_derivative(self) -> jax.Array | None:
-        """Derivative f of a score ReLU(q · k) f with respect to q · k, where q · k is positive.
+        """Derivative of a score height f ReLU(q · k) by q · k, where q · k is positive.
 
         Where q · k is not positive, the derivative is 0. The property describes far tiles, in which
         the distance function f is one constant for the whole tile. It is None in three cases: if
         the tile is not far, if the scoring does not multiply ReLU(q · k) by f, or if
-        `TileScores.log_derivative` is set, because the weights then already contain the factor f.
+        `TileScores.log_derivative` is set, because the weights then already contain this factor.
         """
         scores, coefficients = self.tile_scores, self.coefficients
         if coefficients is None or not scores.is_far or self.scoring.is_additive:
             return None
-        return coefficients.far if scores.log_derivative is None else None
+        return coefficients.scaled_far if scores.log_derivative is None else None
 
     def product_gradient(
         self, score_gradient: jax.Array, *, has_far_derivative: bool = False
@@ -160,7 +160,7 @@ class TileView(NamedTuple):
         coefficients = self.coefficients
         one: Any = 1.0
         if has_far_derivative and coefficients is not None:
-            coefficients = coefficients._replace(far=one)
+            coefficients = coefficients._replace(far=one, height=one)
         return self.scoring.product_gradient(score_gradient, self.tile_scores, coefficients)
 
     def coefficient_gradients(

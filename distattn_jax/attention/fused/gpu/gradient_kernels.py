@@ -21,11 +21,18 @@ position vectors and p are separate queries: see `position_tiles`. Only this var
 `position_gradient`.
 """
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, position_tiles, tile_weights
+from distattn_jax.attention.fused.gpu import (
+    dropout_tiles,
+    mosaic,
+    position_tiles,
+    registers,
+    tile_weights,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
@@ -78,7 +85,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def initialize(context):
         position_tiles.clear_buffers(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
-        sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
+        partial_sum = shape[0], registers.COLUMN_GROUP
+        sums = [mosaic.full(partial_sum, 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
         if "negative_delta" in context.vectors:
             return tuple(totals), sums, ends, context.vectors["negative_delta"]
@@ -134,9 +142,13 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             relations.write("band_gradient", band_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
+        are_diagonals_summed = score_map.scoring.function is not None and not tile.kind.is_far
+        sum_columns = functools.partial(
+            registers.sum_columns, are_diagonals_summed=are_diagonals_summed
+        )
         sums = [
-            row_sum if gradient is None else row_sum + gradient.sum(axis=1)
-            for row_sum, gradient in zip(sums, gradients, strict=True)
+            total if gradient is None else total + sum_columns(gradient)
+            for total, gradient in zip(sums, gradients, strict=True)
         ]
         operands = [((product_gradient, key),)]
         if positions is not None:
@@ -150,6 +162,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         (total, *_), sums, ends, negative_delta = state
+        sums = [mosaic.sum_rows(x) for x in sums]
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 from jaxtyping import Array, Float, Num
 
-from distattn_jax.attention.fused.distance_functions import evaluate_at
+from distattn_jax.attention.fused.distance_functions import evaluate_at, unstack_coefficients
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernels import Plan
@@ -121,15 +121,16 @@ class KernelArrays:
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
     """Return {"function": table}, where the table contains the distance function f of each head.
 
-    The table has the value of f for each relative position, in the order of `Operands.tables`. The
-    dict is empty if the scoring has no f. It is also empty if f is cheap to evaluate: the kernels
-    then compute f from the distances.
+    The table has the value of f for each relative position, times the height of the head, in the
+    order of `Operands.tables`. The dict is empty if the scoring has no f. It is also empty if f is
+    cheap to evaluate: the kernels then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:
         return {}
     distances = operands.table_distances.astype(jnp.float32)
-    return {"function": evaluate_at(function, distances, operands.coefficients)}
+    height = unstack_coefficients(operands.coefficients).height[..., None]
+    return {"function": evaluate_at(function, distances, operands.coefficients) * height}
 
 
 def shift_rows(

@@ -31,10 +31,10 @@ def view_tile(
       products: Tile of the products q · k, including the terms for relations or positions.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
-      needs_weights: If False, the result may contain `TileScores.log_derivative`, and the kernel
-        must multiply the attention weights by this derivative. Pass False only if the kernel has no
-        other use for the weights of a far tile, in which the distance function is treated as
-        constant. If True, `log_derivative` is None.
+      needs_weights: If False, the weights of entries whose score is a constant may be 0, and the
+        result may contain `TileScores.log_derivative`: the kernel must multiply the attention
+        weights by this derivative. Pass False only if the kernel has no other use for the weights
+        than the gradient of the scores. If True, `log_derivative` is None.
     """
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
@@ -43,8 +43,8 @@ def view_tile(
     )
     visible = view_visibility(context, tile)
     tile_scores = None
-    if tile.kind.is_far and not needs_weights:
-        tile_scores = scoring.score_derivatives(products, coefficients)
+    if not needs_weights:
+        tile_scores = scoring.score_derivatives(products, positions, coefficients)
     if tile_scores is None:
         tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, positions, visible, coefficients)
@@ -117,8 +117,8 @@ def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
     """Return a `Distances` for one tile. Its functions compute or load a tile when called.
 
     `entries()` computes |i - j| for each entry, where i is the position of the query, and j is the
-    position of the key. `stored()` loads f for each entry from the table "function", where f is the
-    distance function of the scoring. `stored` is None if the kernel has no such table.
+    position of the key. `stored()` loads height f for each entry from the table "function", where f
+    is the distance function of the scoring. `stored` is None if the kernel has no such table.
     """
     stored = None
     if "function" in tile.ring_names:
@@ -126,5 +126,6 @@ def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
     return Distances(
         entries=lambda: registers.share_diagonals(jnp.abs(_relative_positions(context, tile))),
         share_diagonals=registers.share_diagonals,
+        sum_diagonals=registers.sum_diagonals,
         stored=stored,
     )
