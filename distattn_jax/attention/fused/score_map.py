@@ -129,6 +129,11 @@ class TileView(NamedTuple):
         return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
 
     @property
+    def has_final_scores(self) -> bool:
+        """True if the scores are base-2 logarithms of unnormalised weights: the multiplier is 1."""
+        return isinstance(self.score_multiplier, float) and self.score_multiplier == 1.0
+
+    @property
     def log_weights(self) -> jax.Array:
         """Base-2 logarithms of unnormalised weights. They are -1e30 for masked entries."""
         scores = self.tile_scores.scores * self.score_multiplier

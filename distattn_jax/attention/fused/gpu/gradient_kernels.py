@@ -185,7 +185,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         step,
         finish,
         scattered=("band_gradient",) * has_products,
-        scratch=position_tiles.scratch_buffers(score_map, gradient_type=query_type),
+        scratch=position_tiles.scratch_buffers(score_map, query_type, sorts_gradient=True),
         # The sums of coefficient gradients use tables of derivatives.
         ends_with_product=not score_map.scoring.reads_tables,
     )
@@ -298,7 +298,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         initialize,
         step,
         finish,
-        scratch=position_tiles.scratch_buffers(score_map),
+        scratch=position_tiles.scratch_buffers(score_map, call.streamed["query"]),
         late_vectors=late_vectors(score_map.scoring),
     )
 
@@ -383,5 +383,5 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 
-    buffers = position_tiles.scratch_buffers(score_map, gradient_type=call.streamed["query"])
+    buffers = position_tiles.scratch_buffers(score_map, call.streamed["query"], sorts_gradient=True)
     return KernelBody(initialize, step, finish, scratch=buffers)

@@ -51,7 +51,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         resident, streamed, moving = outputs, queries, keys
     elif scoring.has_positions:
         diagonals["positions"] = queries["query"]
-    arranges_gradient = kernel in ("query_gradient", "position_gradient")
+    is_transposed = kernel in (*KEY_ROWS, "position_gradient")
     return KernelTypes(
         resident,
         streamed,
@@ -60,8 +60,9 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         entries=_drop_absent({"mask": operands.mask}),
         outputs=outputs,
         scratch=scratch_buffers(
-            make_score_map(plan, operands),
-            gradient_type=operands.query if arranges_gradient else None,
+            make_score_map(plan, operands, is_transposed=is_transposed),
+            operands.query,
+            sorts_gradient=kernel in ("query_gradient", "position_gradient"),
         ),
         late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
     )

@@ -93,7 +93,13 @@ def column_indices(count: int) -> jax.Array:
 
 
 def load_tile(ref: Any) -> jax.Array:
-    """Load a tile from shared memory into registers, and convert it to float32."""
+    """Load a tile from shared memory into registers, and convert it to float32.
+
+    Args:
+      ref: Reference to shared memory, or a result of `load_operand`, which is in registers already.
+    """
+    if isinstance(ref, jax.Array):
+        return ref.astype(jnp.float32)
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
 
 

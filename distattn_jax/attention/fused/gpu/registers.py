@@ -234,6 +234,24 @@ def sum_columns(tile: jax.Array, *, are_diagonals_summed: bool) -> jax.Array:
     return map_registers(add_registers, shape, tile)
 
 
+def subtract_rounded(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return a - b for two tiles. If a is a product, it is rounded before the subtraction.
+
+    The compiler usually computes a product and a difference in one instruction. If the product is
+    needed for something else as well, this keeps both factors in registers instead of the product.
+    """
+    if is_interpreted():
+        return a - b
+
+    def subtract(a, b):
+        difference = np.empty_like(a)
+        for position in np.ndindex(a.shape):
+            difference[position] = arith.subf(a[position], b[position])
+        return difference
+
+    return map_registers(subtract, a.shape, a, b)
+
+
 def _add(a: ir.Value, b: ir.Value) -> ir.Value:
     """Return a + b. One instruction may compute the sum and a product in it."""
     return arith.addf(a, b, fastmath=arith.FastMathFlags.contract)

@@ -17,6 +17,7 @@ threads of a warp use the same bank. Only a GPU can check this code: the interpr
 instead.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -35,10 +36,12 @@ from distattn_jax.attention.fused.interpreter import is_interpreted
 SIZE = 64  # rows and columns of a tile
 SKEW_ENTRIES = SIZE * SIZE  # of float32
 UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles, which has 16 bits
-GROUP = 16 * 8  # numbers in the part of a group that belongs to one warp
+COLUMNS = 8  # of a group
 
 
-def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
+def skew(
+    scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool, is_halved: bool
+) -> jax.Array:
     """Convert an array by diagonal to a tile of 64 rows and 64 columns.
 
     Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
@@ -46,10 +49,13 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
     has shape (128, 64), and the entry is array[d, column]. The array is passed as two halves.
 
     Args:
-      scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
+      scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses. It has half
+        as many numbers if `is_halved`.
       lower: Half of the array with the diagonals 0 to 63, shape (64, 64).
       upper: Half of the array with the diagonals 64 to 127, shape (64, 64).
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
+      is_halved: If True, convert one half of the tile after the other, in a buffer of half the
+        size. This requires `keeps_rows`.
     """
     if is_interpreted():
         entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
@@ -57,37 +63,43 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
         if keeps_rows:
             return entries[rows, rows - columns + SIZE]
         return entries[rows - columns + SIZE, columns]
-    layout = _SkewedRows() if keeps_rows else _SkewedColumns()
+    layout = _SkewedRows(is_halved) if keeps_rows else _SkewedColumns()
 
     def exchange(scratch, lower, upper):
         thread = _Thread.current()
         address = _shared_address(scratch)
-        layout.wait()
         blocks, bases = zip(*(layout.store_base(thread, i) for i in (0, 1)), strict=True)
         stores = [_add(address, _times(base, 4)) for base in bases]
-        for part, tile in enumerate((lower, upper)):
-            for position in np.ndindex(tile.shape):
-                group, half = position[1], position[4]
-                block, offset = layout.store_offset(group, half, part)
-                for i in (0, 1):
-                    code = _STORE_IF.format(block=block, address=4 * offset)
-                    arguments = [_extract(tile[position], i), blocks[i], stores[i]]
-                    _run(None, arguments, code, "f,r,r")
-        layout.wait()
         loads = [_add(address, _times(layout.load_base(thread, i), 4)) for i in (0, 1)]
         exchanged = np.empty_like(lower)
-        for position in np.ndindex(exchanged.shape):
-            offset = layout.load_offset(position[1], position[4])
-            code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
-            entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
-            exchanged[position] = vector.from_elements(lower[position].type, entries)
+        for halves in ((0,), (1,)) if is_halved else ((0, 1),):
+            positions = [x for x in np.ndindex(lower.shape) if x[4] in halves]
+            layout.wait()
+            for part, position in itertools.product((0, 1), positions):
+                block, offset = layout.store_offset(position[1], position[4], part)
+                for i in (0, 1):
+                    number = _extract((lower, upper)[part][position], i)
+                    code = _store_if("f32", block, 4 * offset)
+                    _run(None, [number, blocks[i], stores[i]], code, "f,r,r")
+            layout.wait()
+            for position in positions:
+                offset = layout.load_offset(position[1], position[4])
+                code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
+                entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
+                exchanged[position] = vector.from_elements(lower[position].type, entries)
         return exchanged
 
     return registers.map_registers(exchange, lower.shape, scratch, lower, upper)
 
 
 def unskew(
-    scratch: Any, tile: jax.Array, dtype: Any, *, keeps_rows: bool, is_cleared: bool
+    scratch: Any,
+    tile: jax.Array,
+    dtype: Any,
+    *,
+    keeps_rows: bool,
+    is_cleared: bool,
+    is_halved: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """Convert a tile of 64 rows and 64 columns to an array by diagonal. Inverse of `skew`.
 
@@ -97,11 +109,14 @@ def unskew(
     array are 0. Return two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127.
 
     Args:
-      scratch: Buffer of `UNSKEW_ENTRIES` numbers of 16 bits, which only this warpgroup uses.
+      scratch: Buffer of `UNSKEW_ENTRIES` numbers of 16 bits, which only this warpgroup uses. It has
+        half as many numbers if `is_halved`.
       dtype: Dtype of the result, with 16 bits.
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
       is_cleared: True if only `unskew` uses the buffer, and if `clear` was called once before its
         first use. If False, the buffer is filled with zeros first: it may be the buffer of `skew`.
+      is_halved: If True, compute one half of the result after the other, in a buffer of half the
+        size. This requires `keeps_rows`, and that `is_cleared` is False.
     """
     if is_interpreted():
         rows, columns = _indices()
@@ -111,24 +126,32 @@ def unskew(
         entries = jnp.zeros(shape, tile.dtype).at[index].set(tile)
         lower, upper = jnp.split(entries, 2, axis=1 if keeps_rows else 0)
         return lower, upper
-    layout = _UnskewedRows() if keeps_rows else _UnskewedColumns()
+    layout = _UnskewedRows(is_halved) if keeps_rows else _UnskewedColumns()
     tile = tile.astype(dtype)
 
-    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
-    def store(_, scratch, tile):
-        thread, address = _Thread.current(), _shared_address(scratch)
-        bases = [_add(address, _times(layout.store_base(thread, i), 2)) for i in (0, 1)]
-        layout.wait()
-        if not is_cleared:
-            _store_zeros(address)
+    def store(part: int | None) -> Callable:
+        @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
+        def store_part(_, scratch, tile):
+            thread, address = _Thread.current(), _shared_address(scratch)
+            blocks, bases = zip(*(layout.store_base(thread, i) for i in (0, 1)), strict=True)
+            stores = [_add(address, _times(base, 2)) for base in bases]
             layout.wait()
-        for position, pair in np.ndenumerate(tile.registers):
-            offset = layout.store_offset(position[1], position[4])
-            for i in (0, 1):
-                entry = arith.bitcast(ir.IntegerType.get_signless(16), _extract(pair, i))
-                code = f"st.shared.b16 [$1 + {2 * offset}], $0;"
-                _run(None, [entry, bases[i]], code, "h,r")
-        layout.wait()
+            if not is_cleared:
+                _store_zeros(address, 2 * UNSKEW_ENTRIES // (1 + is_halved))
+                layout.wait()
+            for position, pair in np.ndenumerate(tile.registers):
+                block, offset = layout.store_offset(position[1], position[4], part or 0)
+                for i in (0, 1):
+                    entry = arith.bitcast(ir.IntegerType.get_signless(16), _extract(pair, i))
+                    if part is None:
+                        code = f"st.shared.b16 [$1 + {2 * offset}], $0;"
+                        _run(None, [entry, stores[i]], code, "h,r")
+                    else:
+                        code = _store_if("b16", block, 2 * offset)
+                        _run(None, [entry, blocks[i], stores[i]], code, "h,r,r")
+            layout.wait()
+
+        return store_part
 
     def load(part: int) -> Callable:
         def load_part(scratch, like):
@@ -144,12 +167,14 @@ def unskew(
 
         return load_part
 
-    store(scratch, tile)
-    lower, upper = (
-        registers.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
-        for part in (0, 1)
-    )
-    return lower, upper
+    halves = []
+    for part in (0, 1):
+        if is_halved or part == 0:
+            store(part if is_halved else None)(scratch, tile)
+        halves.append(
+            registers.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
+        )
+    return halves[0], halves[1]
 
 
 def clear(scratch: Any) -> None:
@@ -159,23 +184,24 @@ def clear(scratch: Any) -> None:
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))
     def store(_, scratch):
-        _store_zeros(_shared_address(scratch))
+        _store_zeros(_shared_address(scratch), 2 * UNSKEW_ENTRIES)
         utils.warpgroup_barrier()
 
     store(scratch)
 
 
-def _store_zeros(address: ir.Value) -> None:
-    """Fill a buffer of `UNSKEW_ENTRIES` numbers of 16 bits with zeros.
+def _store_zeros(address: ir.Value, size: int) -> None:
+    """Fill a buffer with zeros.
 
     Each warp fills one quarter of the buffer, which is the part that it uses if `keeps_rows`.
 
     Args:
       address: Address of the buffer in shared memory, in bytes.
+      size: Number of bytes.
     """
     index = utils.thread_idx()
     warp, lane = _and(_shift_right(index, 5), 3), _and(index, 31)
-    quarter = 2 * UNSKEW_ENTRIES // 4
+    quarter = size // 4
     base = _add(address, _add(_times(warp, quarter), _times(lane, 16)))
     for start in range(0, quarter, 32 * 16):
         code = f"st.shared.v4.b32 [$0 + {start}], {{$1, $1, $1, $1}};"
@@ -241,9 +267,15 @@ class _SkewedRows:
     groups. A group has 16 rows and 8 columns: columns 0 to 7 of the tile are in group 0, and so on.
     The index of a number in the buffer is a base, which depends on the thread, plus an offset,
     which is a constant.
+
+    If `is_halved`, a group has only 8 rows: those of one half of the registers of a thread.
     """
 
     wait = staticmethod(utils.warp_barrier)
+
+    def __init__(self, is_halved: bool):
+        self.half = 0 if is_halved else 8 * COLUMNS
+        self.group = 8 * COLUMNS + self.half
 
     def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
         """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
@@ -251,7 +283,7 @@ class _SkewedRows:
         group = _shift_right(difference, 3)
         place = _place(_and(difference, 7), thread.lane_row)
         block = _add(thread.double_warp, group)
-        return block, _add(_warp_base(thread, 8), _add(_times(block, GROUP), place))
+        return block, _add(self._base(thread), _add(_times(block, self.group), place))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
@@ -268,14 +300,18 @@ class _SkewedRows:
           part: 0 for `lower`, 1 for `upper`.
         """
         block = half - group + 8 * (1 - part)
-        return block, block * GROUP + 64 * half
+        return block, block * self.group + half * self.half
 
     def load_base(self, thread: _Thread, i: int) -> ir.Value:
         place = _place(_add(thread.lane_column, i), thread.lane_row)
-        return _add(_warp_base(thread, 8), place)
+        return _add(self._base(thread), place)
 
     def load_offset(self, group: int, half: int) -> int:
-        return group * GROUP + 64 * half
+        return group * self.group + half * self.half
+
+    def _base(self, thread: _Thread) -> ir.Value:
+        quarter = _times(thread.double_warp, 8 * self.group // 2)
+        return _add(quarter, _times(thread.lane_row, COLUMNS))
 
 
 class _SkewedColumns:
@@ -327,24 +363,44 @@ class _UnskewedRows:
     The array has 64 rows and 128 diagonals. Each warp has a quarter of the buffer for its 16 rows.
     A quarter consists of 16 groups of 16 rows and 8 columns. The index of a number in the buffer is
     a base, which depends on the thread, plus an offset, which is a constant.
+
+    If `is_halved`, a quarter consists of only 8 groups: those of one half of the diagonals.
     """
 
     wait = staticmethod(utils.warp_barrier)
+    group = 16 * COLUMNS
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def __init__(self, is_halved: bool):
+        self.groups = 8 if is_halved else 16
+
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
-        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 8)
-        base = _add(_times(group, GROUP), _warp_base(thread, 16))
-        return _add(base, _and(difference, 7))
+        block = _add(thread.double_warp, _shift_right(difference, 3))
+        base = _add(_times(block, self.group), self._base(thread))
+        return block, _add(base, _and(difference, 7))
 
-    def store_offset(self, group: int, half: int) -> int:
-        return (half - group) * GROUP + 64 * half
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return two constants for the store of one register: `block` and `offset`.
+
+        The sum of this `block` and of the `block` of the thread is the group of diagonals to which
+        a number moves, relative to the first group of the half `part`. If `is_halved`, it is stored
+        only if this number is from 0 to 7. Otherwise, `part` is 0. `offset` is the part of the
+        index in the buffer that is the same for all threads.
+        """
+        block = 8 * (1 - part) + half - group
+        return block, block * self.group + half * 8 * COLUMNS
 
     def load_base(self, thread: _Thread) -> ir.Value:
-        return _add(_warp_base(thread, 16), thread.lane_column)
+        return _add(self._base(thread), thread.lane_column)
 
     def load_offset(self, group: int, half: int, part: int) -> int:
-        return (group + 8 * part) * GROUP + 64 * half
+        first = 8 * part if self.groups == 16 else 0
+        return (group + first) * self.group + half * 8 * COLUMNS
+
+    def _base(self, thread: _Thread) -> ir.Value:
+        quarter = _times(thread.double_warp, self.groups * self.group // 2)
+        return _add(quarter, _times(thread.lane_row, COLUMNS))
 
 
 class _UnskewedColumns:
@@ -357,28 +413,21 @@ class _UnskewedColumns:
 
     wait = staticmethod(utils.warpgroup_barrier)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread. The first is not used: see `_UnskewedRows`."""
         column = _add(thread.lane_column, i)
-        return _add(_times(_add(_subtract(thread.row, column), SIZE), 8), column)
+        base = _add(_times(_add(_subtract(thread.row, column), SIZE), 8), column)
+        return base, base
 
-    def store_offset(self, group: int, half: int) -> int:
-        return group * 16 * SIZE + 64 * (half - group)
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return two constants. The first is not used: see `_UnskewedRows`."""
+        return 0, group * 16 * SIZE + 64 * (half - group)
 
     def load_base(self, thread: _Thread) -> ir.Value:
         return _add(_times(thread.row, 8), thread.lane_column)
 
     def load_offset(self, group: int, half: int, part: int) -> int:
         return group * 16 * SIZE + 64 * half + 8 * SIZE * part
-
-
-def _warp_base(thread: _Thread, groups: int) -> ir.Value:
-    """Return the index of the first row of a thread, in a buffer with a quarter for each warp.
-
-    Args:
-      groups: Number of groups of 16 rows and 8 columns in a quarter.
-    """
-    quarter = _times(thread.double_warp, groups * GROUP // 2)
-    return _add(quarter, _times(thread.lane_row, 8))
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
@@ -394,14 +443,23 @@ def _place(column: ir.Value, row: ir.Value) -> ir.Value:
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 
 
-# Half of the numbers lie outside of the tile, and are not written.
-_STORE_IF = """{{
-    .reg .pred p;
-    .reg .s32 block;
-    add.s32 block, $1, {block};
-    setp.le.u32 p, block, 7;
-    @p st.shared.f32 [$2 + {address}], $0;
-}}"""
+def _store_if(kind: str, block: int, offset: int) -> str:
+    """Return PTX code that stores a number, if a block is inside of the buffer.
+
+    The operands of the code are the number, the block of the thread, and an address.
+
+    Args:
+      kind: PTX type of the number.
+      block: Constant part of the block. The sum of both parts must be from 0 to 7.
+      offset: Constant part of the address, in bytes.
+    """
+    return f"""{{
+        .reg .pred p;
+        .reg .s32 block;
+        add.s32 block, $1, {block};
+        setp.le.u32 p, block, 7;
+        @p st.shared.{kind} [$2 + {offset}], $0;
+    }}"""
 
 
 def _run(kind: Any, arguments: list[ir.Value], code: str, constraints: str) -> Any:

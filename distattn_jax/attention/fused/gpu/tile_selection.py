@@ -113,6 +113,11 @@ class Facts:
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
 
     @property
+    def only_dropout(self) -> bool:
+        """True if the call has dropout, but no mask, no segments and no window."""
+        return self.dropout and not (self.mask or self.key_mask or self.segments or self.window)
+
+    @property
     def uneven(self) -> bool:
         """True for a window, segments or dropout, which make persistent kernels slower."""
         return self.window or self.segments or self.dropout
@@ -177,12 +182,13 @@ POSITIONS = [
     Row(QUERY, lambda c: not c.wide, TileConfig(held=("position_query",)), HELD),
     Row(KEY_ROWS, lambda c: not c.wide, TileConfig(held=("key",)), HELD),
     Row(POSITION, lambda c: not c.wide, TileConfig(held=("lower_positions",)), HELD),
-    Row(("forward", "attention_given"), always, TileConfig(single=("positions",)), OVERLAP),
-    Row(QUERY, always, TileConfig(single=("value", "positions")), OVERLAP),
-    Row(QUERY, always, TileConfig(single=("key", "value", "positions")), SMALLER),
+    Row(("forward", "attention_given"), always, TileConfig(), OVERLAP),
+    Row(("forward", "attention_given"), always, TileConfig(single=("positions",)), SMALLER),
+    Row(QUERY, always, TileConfig(single=("value",)), OVERLAP),
+    Row(QUERY, always, TileConfig(single=("value", "positions")), SMALLER),
     Row(KEY_ROWS, always, TileConfig(single=("position_query", "positions")), OVERLAP),
-    Row(POSITION, always, TileConfig(single=EARLY_INPUTS), OVERLAP),
     Row((*ALL, *POSITION), always, TileConfig(warpgroups=1), SMALLER),
+    Row(POSITION, always, TileConfig(single=EARLY_INPUTS), OVERLAP),
 ]
 VERY_WIDE = [
     Row(
@@ -222,14 +228,15 @@ SHORT = [
     Row(FORWARD, lambda c: c.many_rows, persistent(warpgroups=4, stages=3), FASTEST),
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
-    Row(QUERY, lambda c: c.dropout and not c.dot_product, persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.dropout and not (c.dot_product or c.narrow), persistent(), REGISTERS),
     Row(QUERY, lambda c: c.mask and c.tables, persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
     Row(QUERY, always, persistent(columns=128), FASTEST),
     Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
     Row(KEY, lambda c: c.narrow and c.mask, persistent(), FILLED),
     Row(KEY, lambda c: c.window, persistent(stages=3), WINDOW),
-    Row(KEY, lambda c: c.mask or c.uneven, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.mask or c.segments, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.dropout and not c.narrow, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.needs_registers and not c.narrow, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.narrow, persistent(columns=128), FASTEST),
     Row(KEY, always, persistent(columns=128, stages=3), FASTEST),
@@ -249,6 +256,7 @@ LONG = [
     Row(FORWARD, lambda c: c.relations or c.computed, TileConfig(columns=128, warpgroups=3), FREE),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
+    Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),

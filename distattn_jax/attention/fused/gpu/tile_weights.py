@@ -6,7 +6,7 @@ import operator
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic
+from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.gpu.tile_view import view_visibility
 from distattn_jax.attention.fused.score_map import TileView, read_lengths
@@ -14,7 +14,9 @@ from distattn_jax.attention.fused.score_map import TileView, read_lengths
 Shape = tuple[int, int]  # rows and columns of a tile
 
 
-def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
+def compute_weights(
+    view: TileView, logarithm: jax.Array, *, rounds_scores: bool = False
+) -> jax.Array:
     """Return 2^(s - logarithm) for each entry of a tile, where s is its score to base 2.
 
     If `logarithm` is the logsumexp, the results are the attention weights. If it is a maximum, they
@@ -23,7 +25,11 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     Args:
       view: Scores of the tile.
       logarithm: Tile with the logsumexp, or the running maximum, of the query of each entry.
+      rounds_scores: True if the scores are also needed for something else, such as the maximum. The
+        result is the same, apart from rounding.
     """
+    if rounds_scores and view.has_final_scores:
+        return jnp.exp2(registers.subtract_rounded(view.scores, logarithm))
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 

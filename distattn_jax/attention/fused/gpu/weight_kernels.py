@@ -114,7 +114,11 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         new_maximum = maximum
         if not tile.kind.has_small_scores:
             new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        weights = tile_weights.compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        weights = tile_weights.compute_weights(
+            view,
+            mosaic.expand_per_row(new_maximum, tile.shape),
+            rounds_scores=not tile.kind.has_small_scores,
+        )
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
         return new_maximum, weights, mosaic.sum_rows(weights)
@@ -159,7 +163,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         step,
         finish,
         scattered=("band_scores",) * has_weights,
-        scratch=scratch_buffers(score_map),
+        scratch=scratch_buffers(score_map, call.resident["query"]),
     )
 
 
@@ -200,7 +204,7 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
         is_visible = tile_weights.is_visible_key(context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
-    buffers = scratch_buffers(score_map)
+    buffers = scratch_buffers(score_map, call.streamed["query"])
     return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
 
 
@@ -252,5 +256,5 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     def finish(context, state):
         return {"attention_given": state}
 
-    buffers = scratch_buffers(score_map)
+    buffers = scratch_buffers(score_map, call.resident["query"])
     return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
