@@ -249,6 +249,12 @@ LONG = [
     Row(FORWARD, lambda c: c.tables, TileConfig(columns=128, warpgroups=3), FASTEST),
     Row(
         FORWARD,
+        lambda c: c.tabulated and not c.window,
+        TileConfig(columns=128, warpgroups=3, held=("query",)),
+        HELD,
+    ),
+    Row(
+        FORWARD,
         lambda c: (c.relations or c.computed) and c.equal_blocks,
         persistent(columns=128, warpgroups=3),
         EQUAL,
@@ -260,6 +266,7 @@ LONG = [
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.tabulated and not c.window, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.dot_product and c.equal_blocks, persistent(warpgroups=3), EQUAL),
     Row(QUERY, always, TileConfig(warpgroups=3), FREE),
     Row(KEY, lambda c: c.large_entries and not c.uneven, persistent(stages=3, held=("key",)), EVEN),
