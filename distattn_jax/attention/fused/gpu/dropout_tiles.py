@@ -10,6 +10,8 @@ first row and its first column are multiples of 16. Each thread computes one wor
 GPU can check how the registers are selected: the interpreter runs plain JAX instead.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -189,7 +191,7 @@ def _extract_words(flags: np.ndarray, position: tuple[int, ...]) -> list[ir.Valu
     return [vector.extract(pair, dynamic_position=[], static_position=[i]) for i in (0, 1)]
 
 
-def _permute_bytes(first: ir.Value, second: ir.Value, selector: int) -> ir.Value:
+def _permute_bytes(first: ir.Value, second: ir.Value, selector: int) -> Any:
     """Return a word of four bytes of two words, with the PTX instruction `prmt`."""
     return llvm.inline_asm(
         ir.IntegerType.get_signless(32),

@@ -299,13 +299,11 @@ def _write_outputs(
     if not memory.outputs.keys() >= results.keys():
         plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
     types = collect_types(kernel.body, kernel.inputs, kernel.outputs)
-    buffers = {
-        name: memory.outputs[name]
-        if name in memory.outputs
-        else memory.resident[replaced_input(name, types)]
-        for name in results
-    }
-    buffers = {name: buffer.at[warpgroup] for name, buffer in buffers.items()}
+    buffers = {}
+    for name in results:
+        replaced = None if name in memory.outputs else replaced_input(name, types)
+        buffer = memory.outputs[name] if replaced is None else memory.resident[replaced]
+        buffers[name] = buffer.at[warpgroup]
     for name, value in results.items():
         buffers[name][...] = value.astype(kernel.outputs[name].dtype)
     plgpu.commit_smem()
