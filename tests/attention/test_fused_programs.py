@@ -164,7 +164,7 @@ def test_every_kernel_lowers(variant, sizes, arguments):
 
 
 def ripple(distance, parameters):
-    """Return a bias with 4 parameters per head, so that the kernels read 5 tables."""
+    """Return a bias with 4 parameters per head, so that the kernels read a table."""
     height, decay, frequency, phase = parameters
     return height * jnp.exp(-decay * jnp.abs(distance)) * jnp.cos(frequency * distance + phase)
 

@@ -93,23 +93,24 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     """Return `operands` with the fields that are computed from other fields.
 
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products (see `relations`). If the scoring has relations,
-    `key_table`, `value_table` and `relation_bias` become None, because the kernels do not read
-    them.
+    `small_scores`), and the relation products (see `relations`). The fields that the kernels do not
+    read become None: `table_bound` and, if the scoring has relations, `key_table` and
+    `value_table`.
     """
     found = None
     if plan.tolerance is not None:
         found = plan.scoring.find_radius(operands, plan.tolerance)
     if found is not None:
         operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
-    operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
+    operands = operands._replace(
+        has_small_scores=find_small_scores(plan, operands), table_bound=None
+    )
     if not plan.scoring.clip_distance:
         return operands
     batch, _, heads, _ = operands.query.shape
     return operands._replace(
         key_table=None,
         value_table=None,
-        relation_bias=None,
         radius=jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32),
         relation_products=relations.compute_products(operands),
     )

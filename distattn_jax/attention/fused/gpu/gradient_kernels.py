@@ -25,7 +25,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, position_tiles, tile_weights
+from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
+    mosaic,
+    position_tiles,
+    tile_weights,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
@@ -60,7 +65,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score of each query and each relation from 1 to 2k - 1. `gradient_after` has one number per
     query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
     relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
-    output: `position_query`, the gradient of `Operands.position_query`.
+    output: `position_query`, the gradient of `Operands.position_query`. A scoring with a table has
+    the output `table`: the gradient of the table, in several parts (see `KernelBody.summed`), to be
+    multiplied by `Scoring.gradient_multiplier`.
 
     Args:
       shape: Number of rows and number of columns of a tile.
@@ -68,11 +75,13 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score_map, has_received = call.score_map, call.has_received_cotangent
     width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
     has_products = score_map.scoring.has_relation_products
-    has_positions = score_map.scoring.has_positions
+    has_positions, has_table = score_map.scoring.has_positions, score_map.scoring.reads_table
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
         position_tiles.clear_buffers(context)
+        if has_table:
+            diagonal_sums.clear_buffer(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
@@ -86,6 +95,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def step(context, tile, state):
         totals, sums, ends, negative_delta = state
+        table_sums = diagonal_sums.read(context, tile) if has_table else None
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -122,6 +132,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
             relations.write("band_gradient", score_gradient)
+        if table_sums is not None:
+            table_gradient = score_map.scoring.table_gradient(score_gradient, view.tile_scores)
+            diagonal_sums.add(context, tile, table_sums, table_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         sums = [
@@ -155,14 +168,18 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             **name_ends("gradient", sides, ends),
         }
 
+    scratch = position_tiles.scratch_buffers(score_map, gradient_dtype=dtype)
+    if has_table:
+        scratch = diagonal_sums.scratch_buffers(shape[1])
     return KernelBody(
         initialize,
         step,
         finish,
         scattered=("band_gradient",) * has_products,
-        scratch=position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
-        # The sums of coefficient gradients use tables of derivatives.
-        ends_with_product=not score_map.scoring.reads_tables,
+        summed=(diagonal_sums.OUTPUT,) * has_table,
+        scratch=scratch,
+        # The sums along diagonals need a barrier after each tile: see `diagonal_sums.add`.
+        ends_with_product=not has_table,
     )
 
 
