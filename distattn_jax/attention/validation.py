@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from distattn_jax.attention.dropout import is_real
 from distattn_jax.attention.variants import Variant
 
 LARGEST_INT32 = 2**31 - 1
@@ -100,7 +101,7 @@ def validate_window(window: Any) -> tuple[int, int] | None:
 
 def check_dropout(rate: Any, key: Any) -> None:
     """Raise an error unless the dropout rate is one number in [0, 1) and the key is not None."""
-    if not isinstance(rate, int | float | np.generic | np.ndarray | jax.Array):
+    if not is_real(rate):
         raise TypeError(f"dropout_rate must be a number; got {rate!r}.")
     if jnp.ndim(rate) != 0:
         raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")

@@ -25,10 +25,10 @@ class RelativePosition(nnx.Module):
         k, and each of these 2 k + 1 relative positions has its own vector.
       keys: If True, add a position vector to each key.
       values: If True, add a position vector to each value.
-      key_distance: Distance, at most `max_distance`, at which relative positions are clipped for
-        the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
-        distance may be traced, so that one compiled program can run models with different
-        distances. It is stored like a parameter, but never trained.
+      key_distance: Distance at which relative positions are clipped for the keys. -1 sets the
+        position vectors of the keys to 0. None and distances above `max_distance` mean
+        `max_distance`. The distance may be traced, so that one compiled program can run models with
+        different distances. It is stored like a parameter, but never trained.
       value_distance: Like `key_distance`, but for the values.
       shared: If True, all heads share the tables. If False, each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.

@@ -51,6 +51,12 @@ def decoder():
     return modules.Decoder(2, 4, 1, hidden_features=4, rngs=nnx.Rngs(0))
 
 
+def decode(**arguments):
+    layer = modules.MultiHeadAttention(2, 4, decode=True, rngs=nnx.Rngs(0))
+    layer.init_cache((1, 3, 4))
+    return layer(np.ones((1, 1, 4), np.float32), **arguments)
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint32", "int64"])
 def test_lengths_of_any_integer_dtype(dtype):
     """An array of 300 keys is longer than 8 bits can count."""
@@ -126,8 +132,9 @@ def test_dropout_of_everything_has_gradient_zero():
     np.testing.assert_array_equal(gradient, 0)
 
 
-def test_numpy_zero_needs_no_dropout_key():
-    np.testing.assert_array_equal(attend(dropout_rate=np.float32(0)).values, attend().values)
+@pytest.mark.parametrize("zero", [np.float32(0), np.zeros((), "float16"), jnp.float32(0), 0])
+def test_a_known_rate_of_zero_needs_no_dropout_key(zero):
+    np.testing.assert_array_equal(attend(dropout_rate=zero).values, attend().values)
 
 
 @pytest.mark.parametrize("size", [2**31, sys.maxsize])
@@ -216,6 +223,23 @@ INVALID = {
     "caches must have one entry for each of the 2 layers; got 1": lambda: decoder()(
         np.ones((1, 1, 4), np.float32), caches=decoder().init_caches(1, 4)[:1]
     ),
+    "caches must be None or have a KeyValueCache for each layer; got ['NoneType', 'NoneType']": (
+        lambda: decoder()(np.ones((1, 1, 4), np.float32), caches=[None, None])
+    ),
+    "caches must be None or have a KeyValueCache for each layer; got int": lambda: decoder()(
+        np.ones((1, 1, 4), np.float32), caches=3
+    ),
+    "is_causal must be True or False; got 'x'": lambda: decode(is_causal="x"),
+    "dropout_rate must be a number; got Array((), dtype=key": lambda: attend(
+        dropout_rate=jax.random.key(0), dropout_key=jax.random.key(0)
+    ),
+    "The result of DistanceBias.function must .* real numbers; got dtype complex64": bias(
+        ONES, lambda distance, slope: -1j * slope * distance
+    ),
+    "The result of DistanceAware.mapping must .* real numbers; got dtype complex64": lambda: attend(
+        DistanceAware(ONES, ONES, lambda x, shape: 1j * x)
+    ),
+    "num_heads must be an integer of at least 1; got True": lambda: alibi_slopes(True),
     "key must fit into the cache, .* (3, 4, 1, 4); got shape (1, 1, 1, 4)": lambda: decoder()(
         np.ones((1, 1, 4), np.float32), caches=decoder().init_caches(3, 4)
     ),

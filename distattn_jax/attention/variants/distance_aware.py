@@ -42,6 +42,7 @@ from distattn_jax.attention.variants.mappings import (
 from distattn_jax.attention.variants.variant import (
     Variant,
     check_one_number_per_head,
+    check_real,
     product,
     static,
     variant,
@@ -140,6 +141,7 @@ class DistanceAware(Variant):
                 f"DistanceAware.mapping must return one coefficient per distance, shape {x.shape}; "
                 f"got {jnp.shape(coefficients)}."
             )
+        check_real("The result of DistanceAware.mapping", jnp.asarray(coefficients))
         return coefficients
 
     def scores(self, query, key, relative_positions, scale):
