@@ -267,7 +267,8 @@ def _check_integers(
     """
     if not isinstance(array, int | float | np.generic | np.ndarray | jax.Array):
         raise TypeError(f"{name} must be {wanted}; got {array!r}. Pass an array.")
-    shape, dtype = jnp.shape(array), jnp.result_type(array)
+    shape = jnp.shape(array)
+    dtype = array.dtype if isinstance(array, np.ndarray) else jnp.result_type(array)
     if shape not in shapes or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(f"{name} must be {wanted}; got shape {shape}, dtype {dtype}.")
 

@@ -33,4 +33,6 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
 
 def dropout_key(rngs: Rngs) -> Array:
     """Return the next PRNG key of the stream `dropout`."""
+    if not callable(rngs):
+        raise TypeError(f"rngs must be random number generators, nnx.Rngs(seed); got {rngs!r}.")
     return rngs.dropout() if isinstance(rngs, nnx.Rngs) else rngs()

@@ -132,6 +132,7 @@ class Encoder(LayerStack):
           weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         if memory is not None:
+            _check_memory(memory, (len(self.layers), x.shape[0]))
             heads = self.layers[0].attention.num_heads
             mask = _hide_empty_positions(mask, memory.filled, heads, x.shape[1])
         inputs, outputs = [], []
@@ -158,6 +159,17 @@ class Encoder(LayerStack):
             received=stack_layers(outputs, "received"),
             weights=stack_layers(outputs, "weights"),
             memory=None if memory is None else memory.append(jnp.stack(inputs), lengths),
+        )
+
+
+def _check_memory(memory: Any, wanted: tuple[int, int]) -> None:
+    """Raise an error unless `memory` is made for this number of layers and of examples."""
+    if not isinstance(memory, SegmentMemory):
+        raise TypeError(f"memory must be None or a SegmentMemory; got {type(memory).__name__}.")
+    if memory.states.shape[:2] != wanted:
+        raise ValueError(
+            f"memory must be that of {wanted[0]} layers and {wanted[1]} examples; got states of "
+            f"shape {memory.states.shape}."
         )
 
 

@@ -126,7 +126,8 @@ class DistanceAware(Variant):
                 raise TypeError(
                     f"{name} must be {wanted}, or one of {', '.join(table)}; got {chosen!r}."
                 )
-        if self.tolerance is not None and not self.tolerance >= 0:
+        is_number = isinstance(self.tolerance, int | float | np.integer | np.floating)
+        if self.tolerance is not None and not (is_number and self.tolerance >= 0):
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
         if self.score_bias is not None and self.adjust != early_multiply:
             raise ValueError("score_bias must be None unless adjust is early_multiply.")
