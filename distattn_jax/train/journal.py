@@ -131,12 +131,15 @@ class Journal:
                 )
             return
         count = saved.get("lines")
-        if not isinstance(count, int):
-            raise DataError(f"{self._digest_path}: must contain a number of lines. Remove it.")
+        if type(count) is not int or count < 0:
+            raise DataError(
+                f"{self._digest_path}: must contain a number of lines. Remove it to resume without "
+                "this check."
+            )
         if len(lines) < count:
             raise DataError(
-                f"{self._path}: must contain the {count} lines that were written before the last "
-                f"checkpoint; got {len(lines)}. {remedy}"
+                f"{self._path}: must contain the {count} lines that the run has saved; got "
+                f"{len(lines)}. {remedy}"
             )
         if hash_text("".join(map(_format, lines[:count]))) != saved.get("digest"):
             raise DataError(

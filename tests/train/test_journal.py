@@ -92,7 +92,7 @@ def resume(folder):
 def test_a_shortened_file_is_not_resumed(resumable):
     assert resume(resumable) == [10, 20, 25]
     shorten(resumable, -1)
-    message = r"metrics.jsonl: must contain the 3 lines .* before the last checkpoint; got 2\. Res"
+    message = r"metrics.jsonl: must contain the 3 lines that the run has saved; got 2\. Restore"
     for _ in range(2):
         with pytest.raises(DataError, match=message):
             resume(resumable)
@@ -105,6 +105,12 @@ def test_a_shortened_file_is_not_resumed(resumable):
 def test_a_file_without_one_line_before_the_checkpoint_is_not_resumed(resumable, line):
     shorten(resumable, line)
     with pytest.raises(DataError, match=r"metrics.jsonl: its first 3 lines changed after .* Res"):
+        resume(resumable)
+
+
+def test_a_damaged_digest_is_an_error_that_says_what_to_do(resumable):
+    (resumable / "metrics_digest.json").write_text('{"lines": -1}')
+    with pytest.raises(DataError, match=r"metrics_digest.json: must contain .* Remove it to resu"):
         resume(resumable)
 
 
