@@ -75,7 +75,8 @@ class Dropout(NamedTuple):
 def is_off(rate: float | Array) -> bool:
     """Return True if the dropout rate is known to be 0. The value of a traced rate is unknown."""
     is_known = is_real(rate) and not isinstance(rate, jax.core.Tracer)
-    return is_known and np.ndim(rate) == 0 and bool(rate == 0)
+    # NumPy compares also inside of `jax.jit`, where JAX would trace the comparison.
+    return is_known and np.ndim(rate) == 0 and bool(np.asarray(rate) == 0)
 
 
 def is_real(rate: Any) -> bool:

@@ -82,7 +82,7 @@ def _as_parameter(name: str, distance: Distance | None) -> nnx.Param | None:
         return None
     if not isinstance(distance, jax.core.Tracer):
         is_number = is_real(distance) and np.ndim(distance) == 0
-        if not is_number or not distance >= -1 or distance != distance // 1:
+        if not is_number or not float(distance) >= -1 or float(distance) % 1:
             raise ValueError(f"{name} must be None or an integer of at least -1; got {distance!r}.")
     return nnx.Param(jnp.asarray(distance, jnp.float32))
 

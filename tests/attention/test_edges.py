@@ -144,7 +144,23 @@ def test_dropout_of_everything_has_gradient_zero():
 
 @pytest.mark.parametrize("zero", [np.float32(0), np.zeros((), "float16"), jnp.float32(0), 0])
 def test_a_known_rate_of_zero_needs_no_dropout_key(zero):
-    np.testing.assert_array_equal(attend(dropout_rate=zero).values, attend().values)
+    expected = attend().values
+    np.testing.assert_array_equal(attend(dropout_rate=zero).values, expected)
+    compiled = jax.jit(lambda: attend(dropout_rate=zero).values)()
+    np.testing.assert_allclose(compiled, expected, rtol=1e-6)
+
+
+def test_a_known_distance_may_be_an_array_inside_of_jit():
+    distance = jnp.float32(2)
+
+    @jax.jit
+    def make(traced):
+        module = modules.RelativePosition(
+            1, 2, 3, key_distance=distance, value_distance=traced, rngs=nnx.Rngs(0)
+        )
+        return module().keys
+
+    np.testing.assert_array_equal(make(1)[0, 0], make(1)[0, 1])
 
 
 @pytest.mark.parametrize("size", [2**31, sys.maxsize])
