@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, DotProduct
 from distattn_jax.attention.dropout import is_off
+from distattn_jax.attention.validation import check_flags
 from distattn_jax.modules.batch_axes import attention_over_batch_axes, is_known, nan_where
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
@@ -184,6 +185,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             key, value = self.project_key_value(inputs_k, inputs_v, qkv_sharding=qkv_sharding)
         overflows: bool | Array = False
         if decode:
+            check_flags(is_causal=is_causal)
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError(
                     f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."

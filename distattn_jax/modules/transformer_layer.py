@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from distattn_jax.attention import Attended
-from distattn_jax.attention.validation import validate_lengths
+from distattn_jax.attention.validation import check_flags, validate_lengths
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.explicit_mesh import shard_alike
 from distattn_jax.modules.feed_forward import FeedForward
@@ -229,6 +229,7 @@ class TransformerLayer(nnx.Module):
         if cache is None:
             attended = self._attend(x, memory, lengths, segments, arguments)
         else:
+            check_flags(is_causal=is_causal)
             _check_cache(memory, segments)
             attended, cache = self._attend_to_cache(x, cache, lengths, arguments)
         y = self._add(x, attended.values, self.attention_norm, rate, rngs)

@@ -104,7 +104,10 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
             ("--mesh.process", "0"),
             (" --mesh.coordinator, --mesh.processes and --mesh.process must",),
         ),
-        (("--name", "../x"), (" --name must be a folder name, without / or \\; got '../x'.",)),
+        (
+            ("--name", "../x"),
+            (" --name must be a folder name of printable characters, without / or \\; got '../x'",),
+        ),
         (("--name", "a/b"), (" --name must be a folder name",)),
         (("--name", ".."), (" --name must be a folder name",)),
         (("--name", ""), (" --name must be a folder name",)),

@@ -192,8 +192,9 @@ def check_one_number_per_head(name: str, array: Any, heads: int, role: str = "")
 
 
 def check_real(name: str, array: Any) -> None:
-    """Raise ValueError if the numbers of an array are complex."""
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+    """Raise ValueError unless an array consists of real numbers, or of booleans."""
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
         raise ValueError(f"{name} must be an array of real numbers; got dtype {array.dtype}.")
 
 
