@@ -169,7 +169,7 @@ def explain_implementation(
         filled = [
             next(traced) if is_a else leaf for is_a, leaf in zip(is_abstract, leaves, strict=True)
         ]
-        call = prepare_call(**structure.unflatten(filled))
+        call = prepare_call(**jax.tree.unflatten(structure, filled))
         explanations.append(explain(call, implementation))
 
     jax.eval_shape(trace, list(itertools.compress(leaves, is_abstract)))
@@ -255,14 +255,10 @@ def prepare_call(
 
 def _restore_dtypes(attended: Attended, query: Array, key: Array, value: Array) -> Attended:
     """Convert outputs of rounded inputs to the dtypes that they would have without rounding."""
-    dtype = promote(jnp.promote_types(query.dtype, key.dtype))
-    dtypes = attended._replace(values=value.dtype, received=dtype, weights=dtype, logsumexp=dtype)
-    return Attended(
-        *(
-            None if output is None else output.astype(jax.dtypes.canonicalize_dtype(dtype))
-            for output, dtype in zip(attended, dtypes, strict=True)
-        )
-    )
+    dtype = jax.dtypes.canonicalize_dtype(promote(jnp.promote_types(query.dtype, key.dtype)))
+    values = attended.values.astype(jax.dtypes.canonicalize_dtype(value.dtype))
+    scores = jax.tree.map(lambda output: output.astype(dtype), attended[1:])
+    return Attended(values, *scores)
 
 
 def _shard_queries_like(query: Array, attended: Attended) -> Attended:

@@ -60,10 +60,10 @@ class Explanation(NamedTuple):
     def __str__(self) -> str:
         rows = [("device", "implementation", "")]
         for choice in self:
-            lines = dict.fromkeys([choice.implementation], "chosen")
-            if choice.implementation is None:
-                lines = {"none": "the call raises an error"}
-            lines |= choice.passed_over
+            first = {"none": "the call raises an error"}
+            if choice.implementation is not None:
+                first = {choice.implementation: "chosen"}
+            lines = first | choice.passed_over
             rows += [
                 ("" if i else choice.device, name, text)
                 for i, (name, text) in enumerate(lines.items())
