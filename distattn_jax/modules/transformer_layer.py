@@ -78,6 +78,8 @@ class TransformerLayer(nnx.Module):
       hidden_dropout: If True, `dropout_rate` also applies to the hidden units of the feed-forward
         network.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
         are split into heads and used as keys.
       project_out: If True, a dense layer computes the output of attention from the heads. If False,
@@ -112,6 +114,7 @@ class TransformerLayer(nnx.Module):
         attention_dropout: bool = True,
         hidden_dropout: bool = True,
         implementation: str | None = None,
+        precision: Any = None,
         project_key: bool = True,
         project_out: bool = True,
         scale: float | None = None,
@@ -140,6 +143,7 @@ class TransformerLayer(nnx.Module):
             kernel_init=kernel_init,
             dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
             implementation=implementation,
+            precision=precision,
             **dtypes,
         )
         self.attention = make_attention(
