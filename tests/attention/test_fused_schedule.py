@@ -299,7 +299,7 @@ def test_thread_blocks_compute_each_block_of_rows_once(
     for thread_block in range(order.thread_blocks):
         visits = [
             order.locate(jnp.int32(thread_block), i)
-            for i in range(int(order.count(jnp.int32(thread_block))))
+            for i in range(int(order.count_rounds(jnp.int32(thread_block))))
         ]
         if is_within_head:
             assert len({(int(x.example), int(x.head)) for x in visits}) == 1

@@ -19,6 +19,7 @@ over all blocks, the gradients of the blocks add up to the gradients of the whol
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -143,8 +144,20 @@ def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangent
 
 _attend.defvjp(_forward, _backward)
 
-# Lowering a kernel takes seconds. Under jit, equal layers of a model share one lowered kernel.
-_jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
+
+def _jit(function: Callable) -> Callable:
+    """Compile a function that runs kernels.
+
+    Lowering a kernel takes seconds. Under jit, equal layers of a model share one lowered kernel.
+    All numbers in the kernels have at most 32 bits, even if `jax_enable_x64` is set.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **named_arguments: Any) -> Any:
+        with jax.enable_x64(False):
+            return function(*arguments, **named_arguments)
+
+    return jax.jit(run, static_argnames=("make_kernels", "plan"))
 
 
 @_jit

@@ -50,10 +50,10 @@ class BlockOrder(NamedTuple):
         pairs, processors = self.batch * self.heads, tile_configs.count_processors()
         most_parts = min(self.blocks, max(1, 2 * processors // pairs))
 
-        def count_rounds(parts: int) -> int:
+        def estimate_time(parts: int) -> int:
             return math.ceil(pairs * parts / processors) * math.ceil(self.blocks / parts)
 
-        return min(range(1, most_parts + 1), key=lambda parts: (count_rounds(parts), parts))
+        return min(range(1, most_parts + 1), key=lambda parts: (estimate_time(parts), parts))
 
     @property
     def thread_blocks(self) -> int:
@@ -76,7 +76,7 @@ class BlockOrder(NamedTuple):
         """
         return 2 if self.is_loop and self.config.is_persistent else 1
 
-    def count(self, thread_block: jax.Array) -> jax.Array:
+    def count_rounds(self, thread_block: jax.Array) -> jax.Array:
         """Return the number of blocks of rows that a thread block computes."""
         if self.is_within_head:
             part = lax.rem(thread_block, self.parts)

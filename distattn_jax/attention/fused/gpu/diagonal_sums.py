@@ -34,6 +34,7 @@ WARPS = 4  # of a warpgroup
 WARP_ROWS = 16  # of a tile, which belong to one warp
 ROW_STEP = 8  # between the two rows of a thread
 SLACK = 16  # The last sums of a warp, which are zeros, may lie behind its window.
+Value = Any  # MLIR value
 SCRATCH = "diagonal_sums"
 OUTPUT = "table"  # of the kernel `query_gradient`
 
@@ -147,7 +148,7 @@ def _write_warp_sums(buffer: Any, entries: jax.Array, stride: int) -> None:
     inlined(*arguments)
 
 
-def _sum_within_thread(tile: np.ndarray) -> list[ir.Value]:
+def _sum_within_thread(tile: Any) -> list[Value]:
     """Return the sums of the entries of a thread that are on the same diagonal.
 
     A register holds two entries in adjacent columns. Row r and column c of the thread, and row
@@ -156,11 +157,11 @@ def _sum_within_thread(tile: np.ndarray) -> list[ir.Value]:
     thread has the diagonal 0 in its first column. The first and the last element are zeros.
 
     Args:
-      tile: Registers of the tile.
+      tile: Registers of the tile, a NumPy array.
     """
     groups = tile.shape[1]
     pair_type = tile.flat[0].type
-    zero = arith.constant(pair_type, ir.DenseElementsAttr.get_splat(pair_type, _float(0.0)))
+    zero = utils.c(0.0, pair_type)
     sums: list[Any] = [None] * (groups + 3)
     for position in np.ndindex(tile.shape):
         k = groups + position[4] - position[1]
@@ -184,7 +185,7 @@ class _Threads:
         self.row = arith.shrui(self.lane, self._integer(2))
         self.column = arith.andi(self.lane, self._integer(3))
 
-    def exchange(self, pairs: list[ir.Value]) -> list[ir.Value]:
+    def exchange(self, pairs: list[Value]) -> list[Value]:
         """Return the sums of the diagonals of the warp, of which each thread gets a part.
 
         There are 8 k + x diagonals, where x is from 0 to 7. A thread with r - c < 0 has the sum of
@@ -215,7 +216,7 @@ class _Threads:
         partner = arith.xori(self.lane, self._integer(18))
         return self._halve(sums, self._has_bit(self.column, 2), partner)
 
-    def locate(self, i: int, stride: int) -> ir.Value:
+    def locate(self, i: int, stride: int) -> Value:
         """Return the index in shared memory of sum i of the result of `exchange`."""
         shift = arith.subi(self.row, arith.muli(self.column, self._integer(2)))
         x = arith.andi(shift, self._integer(7))
@@ -224,7 +225,7 @@ class _Threads:
         index = arith.addi(arith.addi(index, start), self._integer(32 * i))
         return arith.index_cast(ir.IndexType.get(), index)
 
-    def _halve(self, sums: list[Any], keeps_second: ir.Value, partner: ir.Value) -> list[ir.Value]:
+    def _halve(self, sums: list[Any], keeps_second: Value, partner: Value) -> list[Value]:
         """Keep one of each two sums, send the other to a partner, and add what the partner sends.
 
         Args:
@@ -233,7 +234,7 @@ class _Threads:
           partner: Index of the partner in the warp.
         """
         if len(sums) % 2:
-            sums = [*sums, arith.constant(sums[0].type, _float(0.0))]
+            sums = [*sums, utils.c(0.0, sums[0].type)]
         halves = []
         for a, b in zip(sums[::2], sums[1::2], strict=True):
             kept = arith.select(keeps_second, b, a)
@@ -241,26 +242,22 @@ class _Threads:
             halves.append(arith.addf(kept, _shuffle(sent, partner)))
         return halves
 
-    def _shift_lane(self, step: ir.Value) -> ir.Value:
+    def _shift_lane(self, step: Value) -> Value:
         return arith.andi(arith.addi(self.lane, step), self._integer(31))
 
-    def _has_bit(self, number: ir.Value, bit: int) -> ir.Value:
+    def _has_bit(self, number: Value, bit: int) -> Value:
         masked = arith.andi(number, self._integer(bit))
         return arith.cmpi(arith.CmpIPredicate.ne, masked, self._integer(0))
 
-    def _integer(self, number: int) -> ir.Value:
-        return arith.constant(self.integer, ir.IntegerAttr.get(self.integer, number))
+    def _integer(self, number: int) -> Value:
+        return utils.c(number, self.integer)
 
 
-def _shuffle(number: ir.Value, lane: ir.Value) -> ir.Value:
+def _shuffle(number: Value, lane: Value) -> Value:
     """Return the float32 number of another thread of the warp."""
     code = "shfl.sync.idx.b32 $0, $1, $2, 0x1f, 0xffffffff;"
     return llvm.inline_asm(number.type, [number, lane], code, "=f,f,r", has_side_effects=True)
 
 
-def _extract(pair: ir.Value, i: int) -> ir.Value:
+def _extract(pair: Value, i: int) -> Value:
     return vector.extract(pair, dynamic_position=[], static_position=[i])
-
-
-def _float(number: float) -> ir.Attribute:
-    return ir.FloatAttr.get(ir.F32Type.get(), number)

@@ -155,7 +155,8 @@ class _HopperKernels(KernelCalls):
         output_types = self.arrays.pad_types(call.output_types)
         output_types |= self.relations.output_types(call.name)
         if body.summed:
-            order = BlockOrder(config, *call.schedule.runs.shape[:2], call.schedule.blocks, True)
+            batch, _, heads, _ = self.operands.query.shape
+            order = BlockOrder(config, batch, heads, call.schedule.blocks, is_within_head=True)
             output_types[diagonal_sums.OUTPUT] = self.arrays.table_type(order)
         types = collect_types(body, inputs, output_types)
         expected = list_types(call.name, self.plan, self.operands, config)

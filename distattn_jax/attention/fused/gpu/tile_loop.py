@@ -101,7 +101,7 @@ def run_tile_loop(
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(call, body, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
-        count = order.count(thread_block)
+        count = order.count_rounds(thread_block)
         locate = functools.partial(order.locate, thread_block)
 
         def visit_blocks(read, visit):
