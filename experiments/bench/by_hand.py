@@ -82,9 +82,9 @@ def _dot_product(query: Any, key: Any, variant: DotProduct, scale: float) -> Sco
 def _distance_aware(query: Any, key: Any, variant: DistanceAware, scale: float) -> Scores:
     """Return ReLU(q_i · k_j / √H) f(w |i-j|), where f is the learnable sigmoid."""
     w, v = variant.weight[:, None, None], variant.shape[:, None, None]
-    distance = jnp.abs(_positions(query.shape[1]))
+    distance = jnp.abs(_positions(query.shape[1]))[None]
     f = (1 + jnp.exp(v)) * jax.nn.sigmoid(w * distance - v)
-    return jax.nn.relu(scale * _product(query, key)) * f
+    return jax.nn.relu(scale * _product(query, key)) * f[None]
 
 
 def _bias(variant: DistanceBias, length: int) -> Float[Array, "N T S"]:
@@ -94,7 +94,7 @@ def _bias(variant: DistanceBias, length: int) -> Float[Array, "N T S"]:
 
 def _distance_bias(query: Any, key: Any, variant: DistanceBias, scale: float) -> Scores:
     """Return q_i · k_j / √H + f(i - j)."""
-    return scale * _product(query, key) + _bias(variant, query.shape[1])
+    return scale * _product(query, key) + _bias(variant, query.shape[1])[None]
 
 
 def _relations(length: int, table: Float[Array, "N R W"]) -> Int[Array, "T S"]:
@@ -128,7 +128,7 @@ def _sinusoids(length: int, width: int) -> Float[Array, "P W"]:
     """Return the sinusoids of the relative positions L, L - 1, ..., 1 - L."""
     position = jnp.arange(length, -length, -1.0)
     frequency = 10_000 ** (-jnp.arange(width // 2) / (width // 2))
-    angle = position[:, None] * frequency
+    angle = position[:, None] * frequency[None]
     return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)
 
 
@@ -144,7 +144,8 @@ def _with_position_vectors(
 ) -> Scores:
     """Return ((q_i + u) · k_j + (q_i + v) · r_{i-j}) / √H, for the vectors r."""
     u, v, vectors = (
-        x.astype(query.dtype) for x in (variant.content_bias, variant.position_bias, vectors)
+        x.astype(query.dtype)
+        for x in (variant.content_bias[None, None], variant.position_bias[None, None], vectors)
     )
     position = jnp.einsum("btnh,nph->bntp", query + v, vectors, preferred_element_type=jnp.float32)
     return scale * (_product(query + u, key) + _shift(position))

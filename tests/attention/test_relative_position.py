@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distattn_jax.attention import DotProduct, RelativePosition, attention
+from distattn_jax.attention import DotProduct, RelativePosition, attention, devices
 from distattn_jax.attention.variants.relative_position import add_by_relation, sum_by_relation
 from distattn_jax.attention.variants.skew import skew, unskew
 from tests.attention.cases import CLOSE, Sizes, inputs, random_arrays, run_attention
@@ -93,3 +93,18 @@ def test_skew_equals_a_gather_and_unskew_is_its_transpose(queries, keys):
     skewed, actual, expected = run(by_position, by_key)
     np.testing.assert_array_equal(skewed, by_position[row, queries - 1 - row + column])
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_gpu_adds_by_relation_with_the_same_values_and_derivatives(monkeypatch):
+    """A GPU gathers the entries. This test computes both forms on the devices of this machine."""
+    scores, rows, change = random_arrays(5, (7, 9), (7, 5), (7, 5), dtype="float32")
+
+    def loss(rows):
+        return jnp.sin(add_by_relation(scores, rows, jnp.int32(1))).sum()
+
+    @functools.partial(jax.jit, static_argnames="platform")
+    def derivatives(rows, platform):
+        monkeypatch.setattr(devices, "local_platform", lambda: platform)
+        return jax.value_and_grad(loss)(rows), jax.jvp(jax.grad(loss), (rows,), (change,))
+
+    chex.assert_trees_all_close(derivatives(rows, "cuda"), derivatives(rows, "cpu"), **CLOSE)

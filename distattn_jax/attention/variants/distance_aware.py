@@ -176,8 +176,6 @@ class DistanceAware(Variant):
     def _apply(self, change, entries, relative_positions):
         """Return change(entries, f(w|i-j|)), for one of the two functions of an `Adjustment`.
 
-        The backward pass recomputes f, which is cheaper than storing an array of shape (T, S).
-
         Args:
           change: Function of (entries, coefficients).
           entries: Scores or weights, shape (T, S).
@@ -185,10 +183,7 @@ class DistanceAware(Variant):
         """
         if change is _keep:
             return entries
-        recomputed = jax.checkpoint(
-            lambda self, entries: change(entries, self.coefficients(relative_positions))
-        )
-        return recomputed(self, entries)
+        return change(entries, self.coefficients(relative_positions))
 
 
 def _check_exponents(v: Any) -> None:
