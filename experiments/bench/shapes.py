@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "paper": Shape(64, 16, 512, 16, calls=50),
     "bert": Shape(64, 12, 256, 64, calls=50),
-    "gpt2": Shape(12, 12, 1024, 64, calls=10),
+    "gpt2": Shape(12, 12, 1024, 64),
     "mid": Shape(8, 16, 2048, 64),
     "wide": Shape(4, 16, 4096, 128),
     "long": Shape(4, 16, 8192, 64),

@@ -176,6 +176,9 @@ class DistanceAware(Variant):
     def _apply(self, change, entries, relative_positions):
         """Return change(entries, f(w|i-j|)), for one of the two functions of an `Adjustment`.
 
+        If the queries are computed in blocks, f is not stored for the backward pass. Otherwise the
+        compiler may store it: `prevent_cse=False` allows this.
+
         Args:
           change: Function of (entries, coefficients).
           entries: Scores or weights, shape (T, S).
@@ -183,7 +186,11 @@ class DistanceAware(Variant):
         """
         if change is _keep:
             return entries
-        return change(entries, self.coefficients(relative_positions))
+        recomputed = jax.checkpoint(
+            lambda self, entries: change(entries, self.coefficients(relative_positions)),
+            prevent_cse=False,
+        )
+        return recomputed(self, entries)
 
 
 def _check_exponents(v: Any) -> None:

@@ -17,14 +17,11 @@ used, and `skew` and `unskew` replace the two functions.
 Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from distattn_jax.attention import devices
 from distattn_jax.attention.variants.skew import descending_positions, skew, unskew
 from distattn_jax.attention.variants.variant import (
     Variant,
@@ -128,6 +125,7 @@ def _rows_of_positions(
     return table[_relations(descending_positions(queries, keys, offset), table)]
 
 
+@jax.custom_jvp
 def add_by_relation(
     scores: Float[Array, "T S"],
     relation_scores: Float[Array, "T relations"],
@@ -135,20 +133,44 @@ def add_by_relation(
 ) -> Float[Array, "T S"]:
     """Return the (T, S) array scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
 
+    On a GPU, a gather is faster than `add_around_band`. But the transpose of this gather, a sum of
+    T S entries into T (2k+1), is slow. The derivative is therefore that of `add_around_band`.
+
     Args:
       scores: Scores of all pairs of query i and key j.
       relation_scores: One score for each query and each of the 2k+1 relations, the values of
         clip(j - i - offset, -k, k) + k.
       offset: Position of query 0 minus the position of key 0.
     """
-    if relation_scores.shape[1] == 1:
-        return scores + relation_scores
-    if devices.has_gpu():
-        return scores + _gather_by_relation(scores.shape, relation_scores, offset)
-    return _add_around_band(scores, relation_scores, offset)
+    return jax.lax.platform_dependent(
+        scores,
+        relation_scores,
+        offset,
+        cuda=add_gathered,
+        rocm=add_gathered,
+        default=add_around_band,
+    )
 
 
-def _add_around_band(
+@add_by_relation.defjvp
+def _add_by_relation_jvp(primals, tangents):
+    """Return the output of `add_by_relation`, and its tangent, which is linear in both tangents."""
+    (*_, offset), (scores, relation_scores, _) = primals, tangents
+    return add_by_relation(*primals), add_around_band(scores, relation_scores, offset)
+
+
+def add_gathered(
+    scores: Float[Array, "T S"],
+    relation_scores: Float[Array, "T relations"],
+    offset: Int[Array, ""],
+) -> Float[Array, "T S"]:
+    """Compute `add_by_relation` with a gather of T S entries."""
+    k = relation_scores.shape[1] // 2
+    relations = jnp.clip(-compute_relative_positions(scores.shape, offset), -k, k) + k
+    return scores + jnp.take_along_axis(relation_scores, relations, axis=1)
+
+
+def add_around_band(
     scores: Float[Array, "T S"],
     relation_scores: Float[Array, "T relations"],
     offset: Int[Array, ""],
@@ -159,38 +181,12 @@ def _add_around_band(
     j - i - offset >= k. Only 2k-1 entries lie between.
     """
     k = relation_scores.shape[1] // 2
+    if k == 0:
+        return scores + relation_scores
     distance = -compute_relative_positions(scores.shape, offset)
     left, inner, right = jnp.split(relation_scores, (1, 2 * k), axis=1)
     scores = scores.at[_band_indices(scores.shape, k, offset)].add(inner, mode="drop")
     return scores + jnp.where(distance <= -k, left, jnp.where(distance >= k, right, 0))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _gather_by_relation(
-    shape: tuple[int, ...], relation_scores: Float[Array, "T relations"], offset: Int[Array, ""]
-) -> Float[Array, "T S"]:
-    """Return the second term of `add_by_relation`.
-
-    A GPU gathers T S entries faster than it adds to the entries of a band. But the transpose of a
-    gather, a sum of T S entries into T (2k+1), is slow on a GPU. The derivative is therefore that
-    of `_add_around_band`.
-
-    Args:
-      shape: Number of queries and number of keys, (T, S).
-      relation_scores: One score for each query and each of the 2k+1 relations.
-      offset: Position of query 0 minus the position of key 0.
-    """
-    k = relation_scores.shape[1] // 2
-    relations = jnp.clip(-compute_relative_positions(shape, offset), -k, k) + k
-    return jnp.take_along_axis(relation_scores, relations, axis=1)
-
-
-@_gather_by_relation.defjvp
-def _gather_by_relation_jvp(shape, primals, tangents):
-    """Return the entries of `_gather_by_relation`, and their tangents."""
-    relation_scores, offset = primals
-    change = _add_around_band(jnp.zeros(shape, relation_scores.dtype), tangents[0], offset)
-    return _gather_by_relation(shape, relation_scores, offset), change
 
 
 def sum_by_relation(
