@@ -126,7 +126,8 @@ def masked_softmax(
     peak = jnp.maximum(scores.max(axis=-1, keepdims=True), lowest / 2)
     weights = jnp.exp(scores - peak)
     total = weights.sum(axis=-1, keepdims=True)
-    return weights / jnp.maximum(total, 1), (peak + jnp.log(total)).squeeze(-1)
+    logsumexp = jnp.where(total > 0, peak + jnp.log(total), -jnp.inf)
+    return weights / jnp.maximum(total, 1), logsumexp.squeeze(-1)
 
 
 @masked_softmax.defjvp
