@@ -54,6 +54,11 @@ def local_platform() -> str:
     return "cuda" if devices[0].platform == "gpu" else devices[0].platform
 
 
+def has_gpu() -> bool:
+    """Return True if the local devices are NVIDIA or AMD GPUs."""
+    return local_platform() in ("cuda", "rocm")
+
+
 def cuda_capabilities() -> list[float]:
     """Return the compute capability of each local CUDA device, such as 9.0 for Hopper.
 

@@ -179,7 +179,8 @@ class DistanceAware(Variant):
     def _apply(self, change, entries, relative_positions):
         """Return change(entries, f(w|i-j|)), for one of the two functions of an `Adjustment`.
 
-        The backward pass recomputes f, which is cheaper than storing an array of shape (T, S).
+        If the queries are computed in blocks, f is not stored for the backward pass. Otherwise the
+        compiler may store it: `prevent_cse=False` allows this.
 
         Args:
           change: Function of (entries, coefficients).
@@ -189,7 +190,8 @@ class DistanceAware(Variant):
         if change is _keep:
             return entries
         recomputed = jax.checkpoint(
-            lambda self, entries: change(entries, self.coefficients(relative_positions))
+            lambda self, entries: change(entries, self.coefficients(relative_positions)),
+            prevent_cse=False,
         )
         return recomputed(self, entries)
 

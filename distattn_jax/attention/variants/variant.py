@@ -226,12 +226,8 @@ def weigh(weights: Float[Array, "T S"], value: Float[Array, "S E"]) -> Float[Arr
     """Return the sum of values for each query, weighted and summed in the dtype of the weights.
 
     Values of 16 bits are multiplied by weights of 16 bits, as in the fused kernels, because matrix
-    units do this several times as fast.
+    units do this several times as fast. Their sum is rounded to 16 bits too, so that the products
+    of the backward pass have operands of 16 bits.
     """
     dtype = weights.dtype if value.dtype.itemsize > 2 else value.dtype
-    return jnp.einsum(
-        "ts,se->te",
-        weights.astype(dtype),
-        value.astype(dtype),
-        preferred_element_type=weights.dtype,
-    )
+    return jnp.einsum("ts,se->te", weights.astype(dtype), value.astype(dtype))
