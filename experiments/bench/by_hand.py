@@ -89,7 +89,8 @@ def _distance_aware(query: Any, key: Any, variant: DistanceAware, scale: float) 
 
 def _bias(variant: DistanceBias, length: int) -> Float[Array, "N T S"]:
     """Return f(i - j) for each head."""
-    return jax.vmap(variant.function, (None, 0))(_positions(length), variant.parameters)
+    function: Any = variant.function
+    return jax.vmap(function, (None, 0))(_positions(length), variant.parameters)
 
 
 def _distance_bias(query: Any, key: Any, variant: DistanceBias, scale: float) -> Scores:
@@ -105,13 +106,11 @@ def _relations(length: int, table: Float[Array, "N R W"]) -> Int[Array, "T S"]:
 
 def _relative_position(query: Any, key: Any, variant: RelativePosition, scale: float) -> Scores:
     """Return q_i · (k_j + a_ij) / √H: the products by relation are copied to all pairs."""
+    table: Any = variant.keys
     by_relation = jnp.einsum(
-        "btnh,nrh->bntr",
-        query,
-        variant.keys.astype(query.dtype),
-        preferred_element_type=jnp.float32,
+        "btnh,nrh->bntr", query, table.astype(query.dtype), preferred_element_type=jnp.float32
     )
-    relations = _relations(query.shape[1], variant.keys)[None, None]
+    relations = _relations(query.shape[1], table)[None, None]
     return scale * (_product(query, key) + jnp.take_along_axis(by_relation, relations, axis=-1))
 
 
