@@ -71,6 +71,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     MANUAL_DOWNLOAD_INSTRUCTIONS = "manual_dir must be the folder with the raw files."
 
     def __init__(self, *, manual_dir: str | Path | None = None, data_dir: str | Path):
+        if "://" in str(data_dir):
+            raise DataError(f"data_dir (--data.directory) must be a local folder; got {data_dir}.")
         self.root = Path(data_dir)
         self.downloaded = manual_dir is None and bool(self.URLS)
         if self.downloaded:
@@ -138,6 +140,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
                     raise
                 self.info.read_from_directory(self.data_path)
             except RuntimeError as error:  # from the library that writes the examples
+                if "File too large" in str(error):
+                    raise DataError(
+                        f"{self.data_path.parent}: a file is larger than the system allows (see "
+                        "ulimit -f)."
+                    ) from None
                 if "No space left" not in str(error):
                     raise
                 raise DataError(
@@ -306,13 +313,14 @@ def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
         known = list(builder.info.splits)
         raise ValueError(f"split (--split) must be one of {known}; got {split!r}.")
     try:
-        size = builder.info.splits[split].num_examples
+        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except Exception:  # TFDS raises errors of many classes for a wrong slice.
         raise ValueError(
             f"split (--split) must be a split or a part of one such as {name}[:100] or "
             f"{name}[50%:]; got {split!r}."
         ) from None
-    if not size:
+    # TFDS would return all examples from the second one on for train[1:0].
+    if any(part.to is not None and part.to <= (part.from_ or 0) for part in parts):
         raise ValueError(f"split (--split) must contain examples; {split!r} has none.")
     source = builder.as_data_source(split=split)
     for start in range(0, len(source), CHUNK_SIZE):

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from distattn_jax.attention import IMPLEMENTATIONS
+from distattn_jax.attention import IMPLEMENTATIONS, PRECISIONS
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
 from distattn_jax.tasks.guides import GUIDES, Guide
@@ -66,7 +66,7 @@ class WordConfig(DataConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig(Options):
-    """Options of the computation of a model: dropout, dtype and implementation of attention."""
+    """Options of the computation of a model: dropout, dtype, and how attention is computed."""
 
     dropout_rate: tuple[float, ...] = option((0.2,), "dropout rate", grid=True, minimum=0)
     dtype: str = option(
@@ -75,6 +75,11 @@ class ComputeConfig(Options):
         choices=("float32", "bfloat16"),
     )
     implementation: str = option("", "implementation of attention; empty picks the fastest")
+    precision: str = option(
+        "",
+        "precision of matrix products in attention layers; BF16_BF16_F32 uses the fused 16-bit "
+        "kernels for a float32 model; empty is JAX's default",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,6 +87,8 @@ class ComputeConfig(Options):
         names = ", ".join(IMPLEMENTATIONS)
         is_known = self.implementation in ("", *IMPLEMENTATIONS)
         self.require(is_known, "implementation", f"empty or one of {names}")
+        is_known = self.precision in ("", *PRECISIONS)
+        self.require(is_known, "precision", f"empty or one of {', '.join(PRECISIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Shape(NamedTuple):
 SHAPES = {
     "paper": Shape(64, 16, 512, 16, calls=50),
     "bert": Shape(64, 12, 256, 64, calls=50),
+    "gpt2": Shape(12, 12, 1024, 64),
     "mid": Shape(8, 16, 2048, 64),
     "wide": Shape(4, 16, 4096, 128),
     "long": Shape(4, 16, 8192, 64),
@@ -48,6 +49,7 @@ SHAPES = {
 CPU_SHAPES = {
     "paper": Shape(2, 4, 64, 16),
     "bert": Shape(2, 4, 32, 64),
+    "gpt2": Shape(1, 4, 48, 64),
     "mid": Shape(1, 4, 128, 64),
     "wide": Shape(1, 4, 96, 128),
     "long": Shape(1, 4, 192, 64),

@@ -208,15 +208,15 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     assert skips[0, :2].all()
 
 
-def test_a_head_skips_distances_at_which_its_tables_are_small():
-    """The tables are those of i - j from -40 to 50, and the first query has the position 7."""
+def test_a_head_skips_distances_at_which_the_bound_of_its_table_is_small():
+    """The bound is that of i - j from -40 to 50, and the first query has the position 7."""
     query = np.ones((1, 50, 3, 16))
     distance = np.abs(np.arange(-40, 51) + 7)
     small, large = np.full(91, 2.0**-15), np.full(91, 2.0**-9)
     f = np.stack([np.where(distance < 20, 1, small), np.where(distance < 20, 1, large), small])
     derivative = np.stack([np.where(distance < 30, 1, small), small, small])
     operands = make_operands(query, query[:, :40], [[0.0] * 3])._replace(
-        tables=tuple(jnp.asarray(table[None], jnp.float32) for table in (f, derivative)),
+        table_bound=jnp.asarray(np.maximum(f, derivative)[None], jnp.float32),
         offset=jnp.asarray([7]),
     )
     radius, skips = find_table_radius(operands, 2.0**-10)

@@ -34,8 +34,7 @@ SCORINGS = {
     "dot product": DotProductScoring(1.0),
     "tabulated function": DistanceScoring(1.0, SIGMOID, False),
     "computed function": DistanceScoring(1.0, LINEAR, True),
-    "two tables": TableScoring(1.0, True, 1),
-    "five tables": TableScoring(1.0, True, 4),
+    "table": TableScoring(1.0, True),
     "relations": RelationScoring(1.0, 16, True, True),
     "relation products": RelationScoring(1.0, 16, True, False),
     "positions": PositionScoring(1.0),
@@ -80,9 +79,7 @@ def make_call(
         key_segments=rows if segments else None,
         dropout_words=make_type(heads, 3, dtype=jnp.uint32) if dropout else None,
         dropout_scale=make_type(heads, 1) if dropout else None,
-        tables=(make_type(heads, 2 * length + 1),) * (1 + len(scoring.gradient_names))
-        if scoring.reads_tables
-        else (),
+        table=make_type(heads, 2 * length + 1) if scoring.reads_table else None,
         relation_products=make_type(length, heads, relations)
         if scoring.has_relation_products
         else None,
@@ -175,7 +172,7 @@ def run_kernel(kernel, plan, operands):
     ("name", "arguments"),
     [
         ("dot product", {"mask": "keys"}),
-        ("five tables", {"width": 128, "segments": True}),
+        ("table", {"width": 128, "segments": True}),
         ("relations", {"width": 16, "dropout": True}),
         ("positions", {"mask": "pairs", "segments": True}),
         ("positions", {"width": 128, "dropout": True}),

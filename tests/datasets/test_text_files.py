@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,38 @@ def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_pa
     assert load_split(again, "train[1:2]")[0]["text"] == "böse"
     with pytest.raises(ValueError, match=r"--split\) must be one of .*train.*; got 'dev'"):
         load_split(builder, "dev")
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        *((f"train[{part}]", "a part of one") for part in ("abc", "2", ":200%", ":1e3", "9:")),
+        ("train[", "a part of one"),
+        *((f"train[{part}]", "must contain examples") for part in (":0", "2:1", "3:1", "90%:10%")),
+    ],
+)
+def test_a_wrong_part_of_a_split_is_refused(raw, tmp_path, split, message):
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+    with pytest.raises(ValueError, match=rf"split \(--split\) .*{message}.*{re.escape(split)}"):
+        load_split(builder, split)
+
+
+def test_a_limit_on_the_size_of_files_is_named(raw, tmp_path):
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    try:
+        with pytest.raises(DataError, match=r"text_files: a file is larger .* \(see ulimit -f\)"):
+            builder.prepare()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    builder.prepare()
+
+
+def test_a_bucket_is_no_folder_of_prepared_examples(raw):
+    message = r"\(--data.directory\) must be a local folder; got gs://bucket/data"
+    with pytest.raises(DataError, match=message):
+        TextFiles(manual_dir=raw, data_dir="gs://bucket/data")
 
 
 class OvertakenTextFiles(TextFiles):
@@ -136,10 +169,3 @@ def test_preparing_and_reading_do_not_import_tensorflow(raw, tmp_path):
     run = [sys.executable, "-W", "error", "-c", program]
     output = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.splitlines()[-1] == "3 False"
-
-
-@pytest.mark.parametrize("split", ["train[abc]", "train[:0]", "test[:200%]"])
-def test_a_wrong_part_of_a_split_is_named(raw, tmp_path, split):
-    builder = TextFiles(manual_dir=raw, data_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"split \(--split\) must .*" + re.escape(split)):
-        load_split(builder, split)

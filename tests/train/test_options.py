@@ -98,13 +98,20 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
             ("--data.batch-size (6) must be a multiple of --optimizer.accumulate (4)",),
         ),
         (("--model.implementation", "fast"), (" --model.implementation must be empty or one of ",)),
+        (
+            ("--model.precision", "16"),
+            (" --model.precision must be empty or one of default, high",),
+        ),
         (("--seed", "99999999999"), (" --seed must be at most 4294967295; got 99999999999.",)),
         (("--seed", "4294967295", "--seeds", "2"), (" --seed must be at most 4294967294; got",)),
         (
             ("--mesh.process", "0"),
             (" --mesh.coordinator, --mesh.processes and --mesh.process must",),
         ),
-        (("--name", "../x"), (" --name must be a folder name, without / or \\; got '../x'.",)),
+        (
+            ("--name", "../x"),
+            (" --name must be a folder name of printable characters, without / or \\; got '../x'",),
+        ),
         (("--name", "a/b"), (" --name must be a folder name",)),
         (("--name", ".."), (" --name must be a folder name",)),
         (("--name", ""), (" --name must be a folder name",)),

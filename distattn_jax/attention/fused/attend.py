@@ -153,7 +153,8 @@ def _make_operands(
         key=pad(form.key),
         value=pad(inputs.value),
         coefficients=coefficients,
-        tables=form.tables,
+        table=form.table,
+        table_bound=form.table_bound,
         query_lengths=_fill_lengths(inputs.query_lengths, batch, queries),
         key_lengths=_fill_lengths(inputs.key_lengths, batch, inputs.key.shape[1]),
         offset=jnp.broadcast_to(block.offset, (batch,)),
@@ -164,7 +165,6 @@ def _make_operands(
         dropout_scale=inputs.dropout_scale,
         key_table=pad_width(form.key_table),
         value_table=pad_width(form.value_table),
-        relation_bias=form.relation_bias,
         position_query=pad(form.position_query),
         positions=pad_width(form.positions),
     )

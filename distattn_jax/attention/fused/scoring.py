@@ -62,9 +62,7 @@ class TileScores(NamedTuple):
     log_derivative: Array | None = None
 
 
-# Loads the numbers of a tile from a table of relative positions: the function f from "table", and
-# the derivatives of f with respect to its parameters from the tables `Scoring.gradient_names`.
-ReadTable = Callable[[str], Array]
+ReadTable = Callable[[], Array]  # loads the number of each entry of a tile from `Operands.table`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +81,8 @@ class Scoring:
       function: Distance function f, which kernels compute from the coefficients of a head. None if
         the scoring has no such function.
       is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
-      reads_tables: True if tables contain f and its derivatives: see `Operands.tables`.
+      reads_table: True if a table contains f: see `Operands.table`. The kernel `query_gradient`
+        then also returns the gradient of this table.
       clip_distance: The distance k at which relations are clipped. 0 means no relations.
       has_relation_products: True if the kernels add P[i, r] to q · k, where r is the relation of
         query i and key j: see `relations`.
@@ -100,7 +99,7 @@ class Scoring:
     distinctions = Distinctions()
     function = NO_FUNCTION
     is_additive = True
-    reads_tables = False
+    reads_table = False
     clip_distance = 0
     has_relation_products = False
     has_relation_weights = False
@@ -125,8 +124,7 @@ class Scoring:
 
         Args:
           read_distances: Returns the distances of the tile.
-          read_table: Returns one number for each entry of the tile, from the table of the given
-            name.
+          read_table: Returns one number for each entry of the tile, from `Operands.table`.
           is_far: True for a far tile, in which f is constant.
         """
         return None
@@ -153,7 +151,7 @@ class Scoring:
         Args:
           products: Products q · k.
           positions: Result of the method `read_positions`: the distances of the tile, a function
-            that reads tables, or None if the scores of the tile do not depend on positions.
+            that reads the table, or None if the scores of the tile do not depend on positions.
           coefficients: Coefficients of the head, or None if the scoring has no distance function.
           for_gradient: If True, keep f for the gradient of the scores.
         """
@@ -196,6 +194,14 @@ class Scoring:
         tiles of a head is the gradient of one coefficient.
         """
         return ()
+
+    def table_gradient(self, score_gradient: Array, tile_scores: TileScores) -> Array:
+        """Return the contribution of each entry of a tile to the gradient of `Operands.table`.
+
+        Kernels add up the contributions along the diagonals of the score map, because all entries
+        of a diagonal have the same number of the table.
+        """
+        raise NotImplementedError("this scoring has no table")
 
     def combine_gradients(
         self, sums: Float[Array, "C B N"], coefficients: Float[Array, "B N C"]
@@ -398,17 +404,10 @@ class TableScoring(Scoring):
     Attributes:
       is_additive: If True, f is added to the scaled product q · k. If False, ReLU(q · k) is
         multiplied by f.
-      parameters: Number of parameters of f. For each parameter, one more table contains the
-        derivative of f with respect to the parameter.
     """
 
     is_additive: bool = dataclasses.field()
-    parameters: int
-    reads_tables = True
-
-    @property
-    def gradient_names(self):
-        return tuple(f"parameter_{i}" for i in range(self.parameters))
+    reads_table = True
 
     def read_positions(self, read_distances, read_table, *, is_far):
         return read_table  # Reading a constant from a table takes as long as reading f.
@@ -420,7 +419,7 @@ class TableScoring(Scoring):
         return 1 / LOG2E
 
     def score(self, products, read_table, coefficients, *, for_gradient):
-        f = read_table("table")
+        f = read_table()
         if self.is_additive:
             return TileScores(products * (self.scale * LOG2E) + f, products)
         if not for_gradient:
@@ -432,12 +431,10 @@ class TableScoring(Scoring):
         factor, derivative = self.scale * LOG2E, tile_scores.derivative
         return score_gradient * (factor if derivative is None else derivative)
 
-    def coefficient_gradients(
-        self, score_gradient, product_gradient, read_table, tile_scores, coefficients
-    ):
-        if not self.is_additive:
-            score_gradient *= jnp.maximum(tile_scores.products, 0.0)  # now the gradient of f
-        return tuple(score_gradient * read_table(name) for name in self.gradient_names)
+    def table_gradient(self, score_gradient, tile_scores):
+        if self.is_additive:
+            return score_gradient
+        return score_gradient * jnp.maximum(tile_scores.products, 0.0)
 
     def find_radius(self, operands, tolerance):
         return None if self.is_additive else saturation.find_table_radius(operands, tolerance)

@@ -27,6 +27,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
     dropout_tiles,
     mosaic,
     position_tiles,
@@ -69,7 +70,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score of each query and each relation from 1 to 2k - 1. `gradient_after` has one number per
     query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
     relation 2k, and there is no `gradient_after`. A scoring with position vectors has one more
-    output: `position_query`, the gradient of `Operands.position_query`.
+    output: `position_query`, the gradient of `Operands.position_query`. A scoring with a table has
+    the output `table`: the gradient of the table, in several parts (see `KernelBody.summed`), to be
+    multiplied by `Scoring.gradient_multiplier`.
 
     Args:
       shape: Number of rows and number of columns of a tile.
@@ -78,12 +81,14 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     query_type = call.output_types["query"]
     width, dtype = query_type.shape[-1], query_type.dtype
     has_products = score_map.scoring.has_relation_products
-    has_positions = score_map.scoring.has_positions
+    has_positions, has_table = score_map.scoring.has_positions, score_map.scoring.reads_table
     computes_delta = "negative_delta" in call.output_types
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
         position_tiles.clear_buffers(context)
+        if has_table:
+            diagonal_sums.clear_buffer(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         partial_sum = shape[0], registers.COLUMN_GROUP
         sums = [mosaic.full(partial_sum, 0.0) for _ in range(score_map.scoring.summed_gradients)]
@@ -98,8 +103,15 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             delta += mosaic.sum_rows(values * cotangent)
         return tuple(totals), sums, ends, -delta
 
+    def scale_gradient(context, score_gradient):
+        """Return the gradient of the scores, given its result from `compute_score_gradient`."""
+        if not score_map.has_dropout:
+            return score_gradient
+        return score_gradient * dropout_tiles.gradient_unit(context.scalars)
+
     def step(context, tile, state):
         totals, sums, ends, negative_delta = state
+        table_sums = diagonal_sums.read(context, tile) if has_table else None
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -136,10 +148,12 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if has_products:
             relations = RelationTile(context, tile)
             ends = relations.add_ends(ends, sides, score_gradient)
-            band_gradient = score_gradient
-            if score_map.has_dropout:
-                band_gradient *= dropout_tiles.gradient_unit(context.scalars)
-            relations.write("band_gradient", band_gradient)
+            relations.write("band_gradient", scale_gradient(context, score_gradient))
+        if table_sums is not None:
+            table_gradient = score_map.scoring.table_gradient(
+                scale_gradient(context, score_gradient), view.tile_scores
+            )
+            diagonal_sums.add(context, tile, table_sums, table_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         are_diagonals_summed = score_map.scoring.function is not None and not tile.kind.is_far
@@ -180,14 +194,18 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             **name_ends("gradient", sides, [end * unit for end in ends]),
         }
 
+    scratch = position_tiles.scratch_buffers(score_map, query_type, sorts_gradient=True)
+    if has_table:
+        scratch = diagonal_sums.scratch_buffers(shape[1])
     return KernelBody(
         initialize,
         step,
         finish,
         scattered=("band_gradient",) * has_products,
-        scratch=position_tiles.scratch_buffers(score_map, query_type, sorts_gradient=True),
-        # The sums of coefficient gradients use tables of derivatives.
-        ends_with_product=not score_map.scoring.reads_tables,
+        summed=(diagonal_sums.OUTPUT,) * has_table,
+        scratch=scratch,
+        # The sums along diagonals need a barrier after each tile: see `diagonal_sums.add`.
+        ends_with_product=not has_table,
     )
 
 

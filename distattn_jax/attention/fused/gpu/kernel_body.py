@@ -50,6 +50,7 @@ class Tile(NamedTuple):
     Attributes:
       row: Index of the first row of the tile.
       column: Index of the first column of the tile.
+      diagonal: Index of the first diagonal of the tile among all diagonals: see `run_tile_loop`.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
       wait: Waits until a matrix of `KernelInputs.streamed` or `KernelInputs.moving` has been
@@ -70,6 +71,7 @@ class Tile(NamedTuple):
 
     row: jax.Array
     column: jax.Array
+    diagonal: jax.Array
     kind: TileKind
     shape: tuple[int, int]
     wait: Callable[[str], Any]
@@ -107,6 +109,8 @@ class WarpgroupContext(NamedTuple):
         arguments are the name of the array, the index of the first row and the number of rows. The
         array is an input of `KernelInputs.gathered` or an output named in `KernelBody.scattered`.
       scratch: Buffers of the warpgroup in shared memory, as in `KernelBody.scratch`.
+      summed: References to the vectors of the warpgroup in global memory that belong to the outputs
+        `KernelBody.summed`.
     """
 
     score_map: ScoreMap
@@ -118,6 +122,7 @@ class WarpgroupContext(NamedTuple):
     operand_scratch: Any
     global_rows: Callable[[str, jax.Array, int], Any]
     scratch: dict[str, Any]
+    summed: dict[str, Any]
 
 
 class KernelBody(NamedTuple):
@@ -133,6 +138,10 @@ class KernelBody(NamedTuple):
         tile.
       scattered: Names of the outputs that `finish` does not return, because `step` writes single
         entries of them to global memory.
+      summed: Names of the outputs with one number per diagonal of the score map, to which `step`
+        adds. They have the shape (B, N, parts, D). Each part is a vector that belongs to one
+        warpgroup. It is 0 before the first tile, and the caller adds up the parts. A thread block
+        of a kernel with such outputs computes only blocks of one head: see `BlockOrder`.
       scratch: Buffers in shared memory that each warpgroup needs. The key is the name of the
         buffer, and the value is its number of elements and its dtype.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
@@ -146,6 +155,7 @@ class KernelBody(NamedTuple):
     step: Callable[[WarpgroupContext, Tile, Any], Any]
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
     scattered: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
     scratch: Mapping[str, tuple[int, Any]] = MappingProxyType({})
     ends_with_product: bool = True
     late_vectors: tuple[str, ...] = ()

@@ -11,11 +11,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import dropout_tiles, gradient_kernels, mosaic
+from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
+    dropout_tiles,
+    gradient_kernels,
+    mosaic,
+)
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, MAX_WIDTH
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, MAX_WIDTH, TileConfig
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.score_map import make_score_map
@@ -26,7 +31,7 @@ KEY_ROWS = ("key_gradient", "received")  # kernels whose rows are keys
 SCATTERED = ("band_scores", "band_gradient")  # outputs that are never in shared memory
 
 
-def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
+def list_types(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> KernelTypes:
     """Return the types of the arrays that a kernel copies to or from shared memory.
 
     The width of a matrix (its last axis) is correct. All other axes have size 1, because they do
@@ -36,6 +41,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
       kernel: Name of the kernel: the name of a field of `TileConfigs`.
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
+      config: Tile sizes of the kernel.
     """
     scoring = plan.scoring
     queries, keys = _list_inputs(kernel, plan, operands)
@@ -43,8 +49,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
     resident, streamed, moving = queries, keys, {}
     if kernel in KEY_ROWS:
         resident, streamed = keys, queries
-    tables = operands.tables if kernel == "query_gradient" else operands.tables[:1]
-    diagonals: Types = {f"table_{i}": VECTOR for i in range(len(tables))}
+    diagonals: Types = {} if operands.table is None else {"table": VECTOR}
     if scoring.function is not None and not scoring.function.is_cheap:
         diagonals["function"] = VECTOR
     if kernel == "position_gradient":
@@ -52,6 +57,13 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
     elif scoring.has_positions:
         diagonals["positions"] = queries["query"]
     is_transposed = kernel in (*KEY_ROWS, "position_gradient")
+    scratch = scratch_buffers(
+        make_score_map(plan, operands, is_transposed=is_transposed),
+        operands.query,
+        sorts_gradient=kernel in ("query_gradient", "position_gradient"),
+    )
+    if kernel == "query_gradient" and scoring.reads_table:
+        scratch = diagonal_sums.scratch_buffers(config.columns)
     return KernelTypes(
         resident,
         streamed,
@@ -59,11 +71,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         moving,
         entries=_drop_absent({"mask": operands.mask}),
         outputs=outputs,
-        scratch=scratch_buffers(
-            make_score_map(plan, operands, is_transposed=is_transposed),
-            operands.query,
-            sorts_gradient=kernel in ("query_gradient", "position_gradient"),
-        ),
+        scratch=scratch,
         late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
     )
 

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
     dropout_tiles,
     gradient_kernels,
     mosaic,
     weight_kernels,
 )
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
     pad_moving_rows,
@@ -136,7 +138,9 @@ class _HopperKernels(KernelCalls):
         resident, streamed, moving = map(self.arrays.pad_vectors, (resident, streamed, moving))
         gathered, vectors = self.relations.inputs(call.relations)
         (streamed if is_transposed else resident).update(vectors)
-        tables = {**call.tables, **self.function_table}
+        tables = dict(self.function_table)
+        if call.table is not None:
+            tables["table"] = call.table
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
         inputs = KernelInputs(
@@ -156,8 +160,12 @@ class _HopperKernels(KernelCalls):
         body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)
         output_types |= self.relations.output_types(call.name)
+        if body.summed:
+            batch, _, heads, _ = self.operands.query.shape
+            order = BlockOrder(config, batch, heads, call.schedule.blocks, is_within_head=True)
+            output_types[diagonal_sums.OUTPUT] = self.arrays.table_type(order)
         types = collect_types(body, inputs, output_types)
-        expected = list_types(call.name, self.plan, self.operands)
+        expected = list_types(call.name, self.plan, self.operands, config)
         size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
         assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
@@ -173,6 +181,10 @@ class _HopperKernels(KernelCalls):
         for name, number in (("logsumexp", EMPTY_LOGSUMEXP), ("negative_delta", 0.0)):
             if name in outputs:
                 outputs[name] = self._fill_unwritten(outputs[name], written, number)
+        if diagonal_sums.OUTPUT in outputs:
+            multiplier = self.plan.scoring.gradient_multiplier(None)
+            table = self.arrays.sum_table(outputs[diagonal_sums.OUTPUT])
+            outputs[diagonal_sums.OUTPUT] = table * multiplier
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _hash_rows_and_columns(self, call: KernelCall) -> list[dict[str, Array]]:

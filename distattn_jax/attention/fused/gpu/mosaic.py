@@ -131,6 +131,20 @@ def load_per_column(ref: Any) -> jax.Array:
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0))
 
 
+def load_per_thread(ref: Any) -> jax.Array:
+    """Load a vector, with neighbouring numbers in neighbouring threads of the warpgroup.
+
+    Args:
+      ref: Vector in shared or global memory. Its length is a multiple of 128.
+    """
+    return _load(ref, layout=per_thread_layout(ref.shape[0]), optimized=False)
+
+
+def per_thread_layout(count: int) -> Any:
+    """Return the layout of a vector whose neighbouring numbers are in neighbouring threads."""
+    return plgpu.Layout.WG_STRIDED((count,), vec_size=1)
+
+
 def load_per_column_from_global(ref: Any) -> jax.Array:
     """Load a vector with one number per column of a tile, from global memory into registers."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0), optimized=False)

@@ -86,7 +86,7 @@ class KernelTypes(NamedTuple):
 
     Attributes:
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
-      outputs: Outputs, except for those in `KernelBody.scattered`.
+      outputs: Outputs, except for those in `KernelBody.scattered` and `KernelBody.summed`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
       late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
     """
@@ -109,7 +109,8 @@ def collect_types(
     Args:
       output_types: Dict from name to type of all outputs of the kernel.
     """
-    outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
+    in_global_memory = (*body.scattered, *body.summed)
+    outputs = {name: x for name, x in output_types.items() if name not in in_global_memory}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors)
 
 

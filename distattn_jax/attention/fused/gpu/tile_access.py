@@ -107,7 +107,24 @@ def make_context(
         operand_scratch=None if scratch is None else scratch.at[warpgroup],
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
+        summed=locate_sums(kernel, grid_index, warpgroup),
     )
+
+
+def locate_sums(kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array) -> dict[str, Any]:
+    """Return references to the vectors of `KernelBody.summed` that belong to a warpgroup.
+
+    Args:
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the warpgroup.
+    """
+    warpgroups = kernel.config.warpgroups
+    vectors = {}
+    for name in kernel.body.summed:
+        ref = kernel.outputs[name]
+        part = lax.rem(grid_index.block, ref.shape[2] // warpgroups) * warpgroups + warpgroup
+        vectors[name] = ref.at[grid_index.example, grid_index.head, part]
+    return vectors
 
 
 def make_tile(
@@ -194,6 +211,7 @@ def make_tile(
     tile = Tile(
         row=row,
         column=index * config.columns,
+        diagonal=kernel.origin + row - (index + 1) * config.columns,
         kind=kind,
         shape=config.tile_shape,
         wait=wait,

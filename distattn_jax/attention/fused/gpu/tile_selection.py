@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.gpu import tile_configs
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_types import (
     KEY_ROWS,
     computes_delta_outside,
@@ -25,7 +26,6 @@ from distattn_jax.attention.fused.gpu.tile_configs import (
     MAX_WIDTH,
     TileConfig,
     TileConfigs,
-    count_thread_blocks,
 )
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
@@ -45,7 +45,7 @@ class Facts:
     Attributes:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
-      tables: True for `TableScoring`.
+      table: True for `TableScoring`.
       relations: True if the scoring depends on relations, which are clipped relative positions.
       tabulated: True if the kernels read the distance function from a table.
       computed: True if the kernels compute the distance function from the distances.
@@ -72,7 +72,7 @@ class Facts:
         scoring, (batch, queries, heads, width) = plan.scoring, operands.query.shape
         keys, value_width = operands.key.shape[1], operands.value.shape[-1]
         self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
-        self.tables, self.relations = scoring.reads_tables, scoring.clip_distance > 0
+        self.table, self.relations = scoring.reads_table, scoring.clip_distance > 0
         self.computed = scoring.function is not None and scoring.function.is_cheap
         self.tabulated = scoring.function is not None and not self.computed
         self.mask, self.key_mask = operands.mask is not None, operands.key_mask is not None
@@ -229,7 +229,7 @@ SHORT = [
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
     Row(QUERY, lambda c: c.dropout and not (c.dot_product or c.narrow), persistent(), REGISTERS),
-    Row(QUERY, lambda c: c.mask and c.tables, persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.mask and c.table, persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
     Row(QUERY, always, persistent(columns=128), FASTEST),
     Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
@@ -246,7 +246,7 @@ SHORT = [
 ]
 LONG = [
     Row(FORWARD, lambda c: c.restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
-    Row(FORWARD, lambda c: c.tables, TileConfig(columns=128, warpgroups=3), FASTEST),
+    Row(FORWARD, lambda c: c.table, TileConfig(columns=128, warpgroups=3), FASTEST),
     Row(
         FORWARD,
         lambda c: c.tabulated and not c.window,
@@ -265,7 +265,7 @@ LONG = [
     Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
-    Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.table, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.tabulated and not c.window, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.dot_product and c.equal_blocks, persistent(warpgroups=3), EQUAL),
     Row(QUERY, always, TileConfig(warpgroups=3), FREE),
@@ -338,9 +338,11 @@ def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: Til
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
-    blocks = batch * heads * math.ceil(rows / config.block_rows)
-    row_slots = 1 + (count_thread_blocks(config, blocks) < blocks)
-    buffers = count_bytes(allocate(list_types(kernel, plan, operands), config, row_slots))
+    blocks = math.ceil(rows / config.block_rows)
+    sums_table = kernel == "query_gradient" and plan.scoring.reads_table
+    row_slots = BlockOrder(config, batch, heads, blocks, sums_table).row_slots
+    types = list_types(kernel, plan, operands, config)
+    buffers = count_bytes(allocate(types, config, row_slots))
     return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)
 
 

@@ -39,7 +39,9 @@ def view_tile(
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
-        lambda: _tile_distances(context, tile), tile.load_diagonals, is_far=tile.kind.is_far
+        lambda: _tile_distances(context, tile),
+        lambda: tile.load_diagonals("table"),
+        is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)
     tile_scores = None
