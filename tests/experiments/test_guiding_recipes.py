@@ -66,11 +66,30 @@ def write_covid_fact(folder):
             file.write("\n")
 
 
+def write_texts(folder):
+    """Write labelled texts in the files train, validation and test. Two splits share a text."""
+    generator = random.Random(2)
+    for split, rows in (("train", 32), ("validation", 8), ("test", 7)):
+        with (folder / f"{split}.jsonl").open("w") as file:
+            for i in range(rows):
+                row = {"text": make_text(generator, 4), "label": ("praise", "complaint")[i % 2]}
+                file.write(json.dumps(row) + "\n")
+            if split != "validation":
+                file.write(json.dumps({"text": "virus . is good", "label": "praise"}) + "\n")
+
+
+WRITERS = {
+    "multinli": write_multinli,
+    "covid_fact": write_covid_fact,
+    "guided_texts": write_texts,
+}
+
+
 def make_config(folder, recipe, *flags):
     """Return the configuration of a recipe with small sizes and the given flags."""
     if not (folder / "model").exists():
         write_model(folder / "model")
-        {"multinli": write_multinli, "covid_fact": write_covid_fact}[recipe](folder)
+        WRITERS[recipe](folder)
     small = (
         f"--model.pretrained {folder}/model --data.manual-dir {folder} "
         f"--data.directory {folder}/prepared --output.directory {folder}/runs "
@@ -141,6 +160,16 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     stored_results.write_results(content, tmp_path)
     row = f"| multinli | model | {content['data']['pretrained']['digest']} | bert |"
     assert row in REPORT.detail(load_results(tmp_path))
+
+
+def test_own_texts_are_classified_with_a_guide_and_shared_texts_are_reported(tmp_path, capsys):
+    run = train_one(make_config(tmp_path, "guided_texts", "--methods", "mdg", "--steps", "4"))
+    check_result(run, CLASSIFICATION, [0.01])
+    assert any({"loss/task", "loss/mdg"} < line.keys() for line in journal.read(run))
+    assert load(run).labels == ("complaint", "praise")
+    (warning,) = Run(run).data["warnings"]
+    assert "test shares 1 of its 8 texts (12.5 %) with train, e.g. number 8, which" in warning
+    assert capsys.readouterr().out.splitlines().count(warning) == 1
 
 
 def test_evidence_is_ranked_with_a_guide_from_parses(tmp_path, capsys):
