@@ -10,10 +10,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from distattn_jax.tasks import load, make_task, prepare
 from distattn_jax.tasks.fine_tuning import guide_options
 from distattn_jax.train import RunError, Trainer, journal
+from distattn_jax.train.members import placeholder_setting
 from distattn_jax.train.options import parse_options
 from distattn_jax.train.run import Run, experiment_folder
 from experiments.__main__ import main
@@ -119,6 +121,20 @@ def check_result(run, metrics, weights):
     assert Run(run).step_seconds > 0
 
 
+def list_guide_losses(task, batch):
+    """Trace a model on a batch. Check shapes, and return the names of the guide's losses."""
+    setting = placeholder_setting(task.config)
+    model = nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0)))
+    outputs = nnx.eval_shape(
+        lambda model, batch: task.apply_for_training(model, batch, setting, None), model, batch
+    )
+    assert outputs.logits.shape == (len(batch["label"]), len(task.labels))
+    losses = task.weighted_losses(setting)
+    for loss, _ in losses.values():
+        assert jax.eval_shape(loss, outputs, batch).shape == batch["label"].shape
+    return set(losses)
+
+
 def raise_out_of_memory(_):
     raise jax.errors.JaxRuntimeError("INTERNAL: Out of memory allocating 9 GiB")
 
@@ -162,14 +178,19 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert row in REPORT.detail(load_results(tmp_path))
 
 
-def test_own_texts_are_classified_with_a_guide_and_shared_texts_are_reported(tmp_path, capsys):
-    run = train_one(make_config(tmp_path, "guided_texts", "--methods", "mdg", "--steps", "4"))
-    check_result(run, CLASSIFICATION, [0.01])
-    assert any({"loss/task", "loss/mdg"} < line.keys() for line in journal.read(run))
-    assert load(run).labels == ("complaint", "praise")
-    (warning,) = Run(run).data["warnings"]
+def test_own_texts_have_the_losses_of_each_guide_and_shared_texts_are_reported(tmp_path):
+    config = make_config(tmp_path, "guided_texts")
+    prepared = prepare(config)
+    assert prepared.labels == ("complaint", "praise")
+    batch = prepared.tables["train"].take(np.arange(8), 16)
+    names = {
+        method: list_guide_losses(make_task(config.for_method(method), prepared), batch)
+        for method in config.methods
+    }
+    assert names == {"none": set(), "mdg": {"mdg"}, "pdg": {"pdg"}, "ag": {"mdg", "pdg"}}
+    (warning,) = prepared.about["warnings"]
     assert "test shares 1 of its 8 texts (12.5 %) with train, e.g. number 8, which" in warning
-    assert capsys.readouterr().out.splitlines().count(warning) == 1
+    assert prepared.messages.count(warning) == 1
 
 
 def test_evidence_is_ranked_with_a_guide_from_parses(tmp_path, capsys):
