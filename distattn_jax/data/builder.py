@@ -54,6 +54,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     Attributes:
       raw_files: Dict from key to path of each raw file, as returned by `find_files`.
       digest: Hash of the keys, names and contents of the raw files.
+      hashes: Hashes of the texts, to find texts that occur in two splits. Exists while the examples
+        are prepared.
     """
 
     # Public address of every raw file or archive, and its digest, e.g. sha256:9d49... or, if the

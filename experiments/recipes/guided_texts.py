@@ -7,7 +7,7 @@ discrimination), pdg (pattern decorrelation), ag (both of them) and none (the ba
 Command:  python -m experiments train guided_texts --model.pretrained MODEL --data.manual-dir FOLDER
 Then:     python -m experiments predict runs/guided_texts/mdg TEXTS
 Device:   any; a GPU for more than a few thousand texts
-Minutes:  not run
+Minutes:  depends on the texts and the model
 Expected: depends on the texts; the gain of a guide is often smaller than the spread of the seeds
 """
 
