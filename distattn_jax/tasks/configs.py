@@ -24,6 +24,12 @@ DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
 ALL_LAYERS = -1  # value of the option `guiding.layer`
+# Advice for users who ask for a guide where variants are compared, or for a variant among guides.
+USE_PRETRAINED = (
+    "This is a guide of pre-trained models: use the recipe guided_texts for your own texts "
+    "(docs/pretrained.md)."
+)
+USE_VARIANTS = "This is an attention variant: use the recipe text_files for your own texts."
 
 
 def dataset_option(*names: str) -> Any:
@@ -149,6 +155,7 @@ class MethodsConfig(Config):
         ("distance_aware",),
         "attention variants to compare, one run each",
         choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
+        advice=dict.fromkeys(GUIDES.keys() - {"none"}, USE_PRETRAINED),
         changes_result=False,
     )
     model: TransformerConfig = ModelConfig()
@@ -271,6 +278,10 @@ class FineTuningConfig(Config):
         ("none",),
         "guides to compare, with one run for each",
         choices=tuple(GUIDES),
+        advice={
+            **dict.fromkeys(METHODS, USE_VARIANTS),
+            "both": "The guide ag is MDG and PDG together.",
+        },
         changes_result=False,
     )
     data: FineTuningData = FineTuningData()

@@ -48,6 +48,16 @@ def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_pa
         load_split(builder, "dev")
 
 
+def test_texts_in_two_splits_are_counted_once_and_stored_with_the_examples(raw, tmp_path):
+    write(raw, "test", [("weh", "a"), (" so,  so\n", "a")])  # Spaces and labels do not matter.
+    for _ in range(2):  # The second builder finds the prepared examples.
+        builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+        assert builder.describe_repeats() == [
+            "warning: test shares 1 of its 2 texts (50.0 %) with train, e.g. number 2, which is "
+            "number 3 of train. Scores on shared texts may be too high."
+        ]
+
+
 @pytest.mark.parametrize(
     ("split", "message"),
     [
@@ -104,7 +114,7 @@ def test_builders_that_prepare_the_same_examples_at_the_same_time_all_use_them(r
         loaded = {split: [row["text"] for row in load_split(builder, split)] for split in EXAMPLES}
         assert loaded == expected
         assert builder.left_out == {"without a label": 1}
-    assert [path.name for path in Path(first.data_dir).parent.iterdir()] == ["1.0.0"]
+    assert [path.name for path in Path(first.data_dir).parent.iterdir()] == ["1.1.0"]
 
 
 def test_prepared_files_are_reused_until_the_raw_files_change(raw, tmp_path):

@@ -85,6 +85,7 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
         (("vanilla",), ("unexpected 'vanilla': options have the form --name value.",)),
         (("--optimizer.schedule", "step"), ("--optimizer.schedule: ", "'step'", "cosine")),
         (("--methods", "vanilla", "best"), ("--methods: ", "'best'", "distance_aware")),
+        (("--methods", "mdg"), ("--methods: got 'mdg'. ", "use the recipe guided_texts")),
         (("--model.heads", "many"), ("--model.heads: ", "int", "'many'")),
         (("--model.heads", "2.5"), ("--model.heads: ", "int", "'2.5'")),
         (("--output.profile", "maybe"), ("--output.profile: ", "true or false", "'maybe'")),
