@@ -11,7 +11,7 @@ any shape outside of kernels.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -35,7 +35,7 @@ class Coefficients(NamedTuple):
     far: Array
 
     @property
-    def scaled_far(self) -> Array:
+    def scaled_far(self) -> Any:
         """Value of height f at a very large distance."""
         return self.height * self.far
 
