@@ -1,6 +1,5 @@
 """Experiments: recipes, benchmarks, tables and figures of the papers, and the command line."""
 
-import ast
 from pathlib import Path
 
 
@@ -9,6 +8,8 @@ def summarize_modules(folder: Path) -> dict[str, str]:
 
     The modules are not imported. Modules whose names start with an underscore are left out.
     """
+    import ast  # later, because Ctrl-C before the first line of `__main__` prints a traceback
+
     summaries = {}
     for path in sorted(folder.glob("*.py")):
         if not path.name.startswith("_"):

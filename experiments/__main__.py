@@ -38,6 +38,28 @@ def exit_when_interrupted() -> Iterator[None]:
         os._exit(130)  # Threads that still compile would delay a normal exit.
 
 
+@contextlib.contextmanager
+def exit_at_interrupt() -> Iterator[None]:
+    """Exit at once after Ctrl-C, without a KeyboardInterrupt.
+
+    Some extension modules print a traceback or crash if an exception interrupts their import.
+    """
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        os.write(sys.stderr.fileno(), b"\ninterrupted.\n")
+        os._exit(130)
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not raise_interrupt:  # The caller handles Ctrl-C, or ignores it.
+        yield
+        return
+    signal.signal(signal.SIGINT, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @exit_when_interrupted()
 def main(arguments: list[str]) -> None:
     """Run a command. If the user's input is wrong, print the error without a traceback."""
@@ -56,7 +78,9 @@ def main(arguments: list[str]) -> None:
 
         raise SystemExit(f"unknown command {name!r}: {suggest(name, commands)}")
     try:
-        importlib.import_module(f"experiments.commands.{name}").main(rest)
+        with exit_at_interrupt():
+            command = importlib.import_module(f"experiments.commands.{name}")
+        command.main(rest)
     except Exception as error:
         if not is_user_error(error):
             raise

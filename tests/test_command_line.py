@@ -119,6 +119,31 @@ def test_ctrl_c_is_not_lost_in_a_callback_of_the_garbage_collector():
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
+INTERRUPTED_IMPORT = """
+import signal, sys
+from experiments import __main__ as program
+
+class Finder:
+    def find_spec(name, path, target=None):
+        if name == "experiments.commands.list":
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                print("an extension module may crash")
+
+signal.signal(signal.SIGINT, program.raise_interrupt)
+sys.meta_path.insert(0, Finder)
+program.main(["list"])
+"""
+
+
+def test_ctrl_c_while_packages_are_imported_raises_no_error_in_them():
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, text=True, cwd=ROOT
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted.\n")
+
+
 @pytest.mark.parametrize("arguments", [["list"], ["--help"]], ids=" ".join)
 def test_listing_recipes_and_commands_imports_no_slow_library(arguments):
     done = subprocess.run(

@@ -5,12 +5,24 @@ from typing import Any
 
 from distattn_jax.attention import variants
 from distattn_jax.attention.arguments import Attended
-from distattn_jax.attention.call import attention
+from distattn_jax.attention.call import attention, explain_implementation
+from distattn_jax.attention.explanation import Choice, Explanation, SlowAttentionWarning
 from distattn_jax.attention.implementations import IMPLEMENTATIONS
+from distattn_jax.attention.precision import PRECISIONS
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import *  # noqa: F403  all names that a variant exports
 
-__all__ = ["IMPLEMENTATIONS", "Attended", "attention", "masked_softmax"]
+__all__ = [
+    "IMPLEMENTATIONS",
+    "PRECISIONS",
+    "Attended",
+    "Choice",
+    "Explanation",
+    "SlowAttentionWarning",
+    "attention",
+    "explain_implementation",
+    "masked_softmax",
+]
 __all__ += variants.__all__
 
 

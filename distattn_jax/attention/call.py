@@ -1,4 +1,8 @@
-"""Public function `attention`, which validates its arguments and calls an implementation."""
+"""Public functions `attention` and `explain_implementation`, which validate their arguments."""
+
+import inspect
+import itertools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +12,9 @@ from jaxtyping import Array, Bool, Float, Int
 from distattn_jax.attention import validation
 from distattn_jax.attention.arguments import Attended, AttentionCall, Options
 from distattn_jax.attention.dropout import is_off, make_words
-from distattn_jax.attention.implementations import compute
+from distattn_jax.attention.explanation import Explanation, explain, warn_if_slow
+from distattn_jax.attention.implementations import check_name, compute
+from distattn_jax.attention.precision import ROUNDED, set_precision, validate_precision
 from distattn_jax.attention.variants import Variant, promote
 
 
@@ -32,6 +38,7 @@ def attention(
     received: bool = False,
     weights: bool = False,
     logsumexp: bool = False,
+    precision: Any = None,
     implementation: str | None = None,
 ) -> Attended:
     """Compute attention of any variant, for all heads of a batch.
@@ -74,6 +81,12 @@ def attention(
       weights: If True, return the attention weights.
       logsumexp: If True, return log Σ_j exp(score_ij) over the visible keys j of each query i. It
         is needed to merge the outputs of several calls that each have a part of the keys.
+      precision: Precision of the matrix products: a `jax.lax.Precision`, a
+        `jax.lax.DotAlgorithmPreset`, or the name of one. None means the default of JAX.
+        "BF16_BF16_F32" and "F16_F16_F32" round query, key and value to 16 bits on every device, so
+        that the fused kernels for 16-bit inputs compute a float32 call. The outputs keep their
+        dtypes. Other precisions are settings of JAX for products of float32 numbers: they do not
+        change products of 16-bit numbers, and "reference" and "pallas" always use the highest one.
       implementation: "reference", "xla", "cudnn" or "pallas". None selects an implementation that
         supports the device, the dtype and the requested outputs: "pallas" or "cudnn" if possible,
         otherwise "xla". Only "xla" and "reference" support forward-mode and second derivatives.
@@ -86,7 +99,112 @@ def attention(
 
       Dropout affects `values` only.
     """
+    precision = validate_precision(precision)
+    call = prepare_call(
+        query,
+        key,
+        value,
+        variant,
+        mask=mask,
+        query_lengths=query_lengths,
+        key_lengths=key_lengths,
+        is_causal=is_causal,
+        query_offset=query_offset,
+        dropout_rate=dropout_rate,
+        dropout_key=dropout_key,
+        scale=scale,
+        local_window_size=local_window_size,
+        query_segments=query_segments,
+        key_segments=key_segments,
+        received=received,
+        weights=weights,
+        logsumexp=logsumexp,
+        precision=precision,
+    )
+    if implementation is None:
+        warn_if_slow(call)
+    with set_precision(precision):
+        attended = compute(call, implementation)
+    if precision in ROUNDED:
+        attended = _restore_dtypes(attended, query, key, value)
+    return _shard_queries_like(call.query, attended)
+
+
+def explain_implementation(
+    query: Float[Array, "B T N H"] | jax.ShapeDtypeStruct,
+    key: Float[Array, "B S K H"] | jax.ShapeDtypeStruct,
+    value: Float[Array, "B S K E"] | jax.ShapeDtypeStruct,
+    variant: Variant,
+    **arguments: Any,
+) -> Explanation:
+    """Return which implementation `attention` chooses on GPU, TPU and CPU, and why.
+
+    `print` shows the result as a table. Nothing is computed: every array, also an array of the
+    variant, may be a `jax.ShapeDtypeStruct`. The GPU or TPU is the one of this machine. If there is
+    none, a Hopper GPU and a TPU v5e are assumed. The version of JAX is the installed one.
+
+    Example:
+      >>> x = jax.ShapeDtypeStruct((8, 2048, 16, 64), "float32")
+      >>> print(explain_implementation(x, x, x, DotProduct(), weights=True).cpu.implementation)
+      xla
+
+    Args:
+      query: Queries, shape (B, T, N, H).
+      key: Keys, shape (B, S, K, H).
+      value: Values, shape (B, S, K, E).
+      variant: Attention variant.
+      **arguments: Other arguments of `attention`.
+    """
+    bound = inspect.signature(attention).bind(query, key, value, variant, **arguments)
+    bound.apply_defaults()
+    implementation = bound.arguments.pop("implementation")
+    check_name(implementation)
+    bound.arguments["precision"] = validate_precision(bound.arguments["precision"])
+    leaves, structure = jax.tree.flatten(bound.arguments)
+    is_abstract = [isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves]
+    explanations = []
+
+    def trace(abstract: list[Array]) -> None:
+        traced = iter(abstract)
+        filled = [
+            next(traced) if is_a else leaf for is_a, leaf in zip(is_abstract, leaves, strict=True)
+        ]
+        call = prepare_call(**jax.tree.unflatten(structure, filled))
+        explanations.append(explain(call, implementation))
+
+    jax.eval_shape(trace, list(itertools.compress(leaves, is_abstract)))
+    return explanations[0]
+
+
+def prepare_call(
+    query: Any,
+    key: Any,
+    value: Any,
+    variant: Any,
+    *,
+    mask: Any,
+    query_lengths: Any,
+    key_lengths: Any,
+    is_causal: Any,
+    query_offset: Any,
+    dropout_rate: Any,
+    dropout_key: Any,
+    scale: Any,
+    local_window_size: Any,
+    query_segments: Any,
+    key_segments: Any,
+    received: Any,
+    weights: Any,
+    logsumexp: Any,
+    precision: str | None,
+) -> AttentionCall:
+    """Validate the arguments of `attention`, and convert them to arrays.
+
+    Query, key and value are rounded if `precision`, a result of `validate_precision`, says so.
+    """
     validation.check_arrays(query, key, value)
+    if precision in ROUNDED:
+        query, key, value = (jnp.asarray(x, ROUNDED[precision]) for x in (query, key, value))
     batch, queries, heads, width = query.shape
     keys, value_width = value.shape[1], value.shape[3]
     call_shape = (batch, queries, keys)
@@ -108,7 +226,7 @@ def attention(
     dtype = promote(jnp.promote_types(query.dtype, key.dtype))
     if dtype == jnp.float64:
         query, key = query.astype(dtype), key.astype(dtype)
-    call = AttentionCall(
+    return AttentionCall(
         query=jnp.asarray(query),
         key=jnp.asarray(key),
         value=jnp.asarray(value),
@@ -133,7 +251,14 @@ def attention(
             logsumexp=bool(logsumexp),
         ),
     )
-    return _shard_queries_like(call.query, compute(call, implementation))
+
+
+def _restore_dtypes(attended: Attended, query: Array, key: Array, value: Array) -> Attended:
+    """Convert outputs of rounded inputs to the dtypes that they would have without rounding."""
+    dtype = jax.dtypes.canonicalize_dtype(promote(jnp.promote_types(query.dtype, key.dtype)))
+    values = attended.values.astype(jax.dtypes.canonicalize_dtype(value.dtype))
+    scores = jax.tree.map(lambda output: output.astype(dtype), attended[1:])
+    return Attended(values, *scores)
 
 
 def _shard_queries_like(query: Array, attended: Attended) -> Attended:

@@ -18,7 +18,7 @@ The rate is rounded to a multiple of 1/256, but a positive rate is never rounded
 are divided by the probability (256 - t) / 256 of keeping a weight.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -73,12 +73,17 @@ class Dropout(NamedTuple):
 
 
 def is_off(rate: float | Array) -> bool:
-    """Return True if the dropout rate is the number 0 of Python or NumPy.
+    """Return True if the dropout rate is known to be 0. The value of a traced rate is unknown."""
+    is_known = is_real(rate) and not isinstance(rate, jax.core.Tracer)
+    # NumPy compares also inside of `jax.jit`, where JAX would trace the comparison.
+    return is_known and np.ndim(rate) == 0 and bool(np.asarray(rate) == 0)
 
-    For an array the result is False even if its value is 0, because a traced value is unknown.
-    """
-    is_known = isinstance(rate, float | int | np.number | np.ndarray)
-    return is_known and np.ndim(rate) == 0 and bool(rate == 0)
+
+def is_real(rate: Any) -> bool:
+    """Return True for a real number of Python, and for an array of real numbers."""
+    if not hasattr(rate, "dtype"):
+        return isinstance(rate, float | int)
+    return any(jnp.issubdtype(rate.dtype, kind) for kind in (jnp.floating, jnp.integer))
 
 
 def make_words(key: Array) -> UInt32[Array, "2"]:

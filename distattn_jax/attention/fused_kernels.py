@@ -197,8 +197,7 @@ def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str 
     if widest > widths[-1]:
         written = "" if width == call.query.shape[-1] else " written as dot-product attention"
         return f"heads{written} must be at most {widths[-1]} wide; got {widest}"
-    version = tuple(int(part) for part in jax.__version__.split(".")[:2])
-    if version < OLDEST_JAX:
+    if devices.jax_version() < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
     if mesh.is_partly_manual():
         return "it does not support a shard_map over only some of the axes of the mesh"

@@ -7,9 +7,8 @@ lowered for any platform.
 """
 
 import functools
-import itertools
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import jax
 
@@ -55,6 +54,14 @@ IMPLEMENTATIONS = {
 }
 
 
+def check_name(name: Any) -> None:
+    """Raise ValueError unless `name` is None or the name of an implementation."""
+    if name is None or (isinstance(name, str) and name in IMPLEMENTATIONS):
+        return
+    names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
+    raise ValueError(f"implementation must be None or one of {names}; got {name!r}.")
+
+
 def compute(call: AttentionCall, name: str | None) -> Attended:
     """Compute attention with the named implementation.
 
@@ -63,11 +70,9 @@ def compute(call: AttentionCall, name: str | None) -> Attended:
       name: Name of the implementation. None selects the first implementation, in the order of
         preference, that supports the call and the platform.
     """
+    check_name(name)
     if name is None:
         return _compute_by_first_supported(call)
-    if not isinstance(name, str) or name not in IMPLEMENTATIONS:
-        names = ", ".join(repr(name) for name in IMPLEMENTATIONS)
-        raise ValueError(f"implementation must be None or one of {names}; got {name!r}.")
     return _select_by_device(name, call).run(call)
 
 
@@ -90,14 +95,27 @@ def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     return candidates[reasons.index(None)]
 
 
+def list_candidates(call: AttentionCall) -> Iterator[tuple[str, Implementation, str | None]]:
+    """Yield all implementations in the order of preference.
+
+    Yields:
+      Tuples (name, implementation, reason). The reason says why the implementation must not be
+      chosen. It is None if the implementation supports the call.
+    """
+    names = ["cudnn", *IMPLEMENTATIONS] if cudnn.is_faster(call) else IMPLEMENTATIONS
+    for name in dict.fromkeys(names):
+        for implementation in IMPLEMENTATIONS[name]:
+            if name == "pallas" and fused_kernels.may_lose_digits(call):
+                yield name, implementation, "its scores may be so large that it loses many digits"
+            else:
+                yield name, implementation, implementation.unsupported_reason(call)
+
+
 def _compute_by_first_supported(call: AttentionCall) -> Attended:
     """Compute attention with the first implementation that supports the call and the platform."""
     branches: dict[str, Compute] = {}
-    names = ["cudnn", *IMPLEMENTATIONS] if cudnn.is_faster(call) else list(IMPLEMENTATIONS)
-    if fused_kernels.may_lose_digits(call):
-        names.remove("pallas")
-    for implementation in itertools.chain(*(IMPLEMENTATIONS[name] for name in names)):
-        if implementation.unsupported_reason(call) is not None:
+    for _, implementation, reason in list_candidates(call):
+        if reason is not None:
             continue
         if implementation.platform is None:
             fallback = implementation.run

@@ -117,17 +117,17 @@ def masked_softmax(
       visible: True for visible keys. The softmax of all other keys is 0. None means that all keys
         are visible.
     """
-    if visible is None:
-        peak = scores.max(axis=-1, keepdims=True)
-        weights = jnp.exp(scores - peak)
-        total = weights.sum(axis=-1, keepdims=True)
-        return weights / total, (peak + jnp.log(total)).squeeze(-1)
     lowest = jnp.finfo(scores.dtype).min
-    peak = jnp.max(scores, axis=-1, keepdims=True, initial=lowest, where=visible)
-    weights = jnp.exp(jnp.where(visible, scores - peak, lowest))
+    if visible is not None:
+        scores = jnp.where(visible, scores, lowest)
+    # XLA fuses the whole softmax on a GPU if only constants are combined with the peak and the
+    # total. In a row without a visible key, all weights are exp(lowest / 2) = 0. In other rows, the
+    # total is at least 1.
+    peak = jnp.maximum(scores.max(axis=-1, keepdims=True), lowest / 2)
+    weights = jnp.exp(scores - peak)
     total = weights.sum(axis=-1, keepdims=True)
     logsumexp = jnp.where(total > 0, peak + jnp.log(total), -jnp.inf)
-    return weights / jnp.where(total > 0, total, 1), logsumexp.squeeze(-1)
+    return weights / jnp.maximum(total, 1), logsumexp.squeeze(-1)
 
 
 @masked_softmax.defjvp

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int
 
+from distattn_jax.attention.dropout import is_real
 from distattn_jax.attention.variants import Variant
 
 LARGEST_INT32 = 2**31 - 1
@@ -100,7 +101,7 @@ def validate_window(window: Any) -> tuple[int, int] | None:
 
 def check_dropout(rate: Any, key: Any) -> None:
     """Raise an error unless the dropout rate is one number in [0, 1) and the key is not None."""
-    if not isinstance(rate, int | float | np.generic | np.ndarray | jax.Array):
+    if not is_real(rate):
         raise TypeError(f"dropout_rate must be a number; got {rate!r}.")
     if jnp.ndim(rate) != 0:
         raise ValueError(f"dropout_rate must be one number; got shape {jnp.shape(rate)}.")
@@ -266,7 +267,8 @@ def _check_integers(
     """
     if not isinstance(array, int | float | np.generic | np.ndarray | jax.Array):
         raise TypeError(f"{name} must be {wanted}; got {array!r}. Pass an array.")
-    shape, dtype = jnp.shape(array), jnp.result_type(array)
+    shape = jnp.shape(array)
+    dtype = array.dtype if isinstance(array, np.ndarray) else jnp.result_type(array)
     if shape not in shapes or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(f"{name} must be {wanted}; got shape {shape}, dtype {dtype}.")
 

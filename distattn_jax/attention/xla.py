@@ -15,7 +15,9 @@ from distattn_jax.attention.vmap_heads import vmap_heads
 
 LARGEST_MAP = 256 * 2**20  # bytes of the (B, N, T, S) map that may be stored for a backward pass
 LARGEST_BLOCK = 64 * 2**20  # bytes of the map that are computed at once
-LARGEST_GPU_MAP = 2**30  # bytes of the map that are computed at once, and may be stored, on a GPU
+# Bytes of the map that are computed at once, and may be stored, on a GPU. A user may set another
+# limit before the first call.
+LARGEST_GPU_MAP = 2**30
 FEWEST_ROWS = 16  # queries of a block, even if they exceed the largest block
 
 
@@ -47,9 +49,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     The machine that traces a program decides, not the platform that it is lowered for: with a
     branch for each platform, the backward pass would store the maps of all branches.
     """
-    if devices.local_platform() in ("cuda", "rocm"):
-        return None
-    return "this machine has no GPU"
+    return None if devices.has_gpu() else "this machine has no GPU"
 
 
 def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) -> Blocks:

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import dataclasses
 import hashlib
 import io
 import json
@@ -15,6 +16,7 @@ import tensorflow_datasets as tfds
 
 from distattn_jax.data.download import advise_manual_download, check_files, download, hash_file
 from distattn_jax.data.files import DataError, read_json
+from distattn_jax.data.repeats import SPLITS, Repeats, TextHashes, describe_repeats
 
 Example = Mapping[str, Any]
 PREPARED_DIGESTS = "digests.json"  # in the folder of the prepared examples
@@ -52,6 +54,8 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     Attributes:
       raw_files: Dict from key to path of each raw file, as returned by `find_files`.
       digest: Hash of the keys, names and contents of the raw files.
+      hashes: Hashes of the texts, to find texts that occur in two splits. Exists while the examples
+        are prepared.
     """
 
     # Public address of every raw file or archive, and its digest, e.g. sha256:9d49... or, if the
@@ -63,14 +67,17 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = {}  # rows of every split as published
     EMPTY: ClassVar[Example] = {}  # values of the features that some splits lack; TFDS needs all
     CLASSES: ClassVar[Sequence[str] | None] = None  # labels; None if the raw files define them
+    UNIT: ClassVar[str] = "texts"  # plural noun for the examples
 
-    VERSION = tfds.core.Version("1.0.0")
+    VERSION = tfds.core.Version("1.1.0")  # 1.1.0 added the texts that occur in two splits.
     # TFDS would search this path for download checksums, which do not exist here. The search
     # requires importlib_resources, a package that TFDS does not install.
     code_path = None
     MANUAL_DOWNLOAD_INSTRUCTIONS = "manual_dir must be the folder with the raw files."
 
     def __init__(self, *, manual_dir: str | Path | None = None, data_dir: str | Path):
+        if "://" in str(data_dir):
+            raise DataError(f"data_dir (--data.directory) must be a local folder; got {data_dir}.")
         self.root = Path(data_dir)
         self.downloaded = manual_dir is None and bool(self.URLS)
         if self.downloaded:
@@ -113,6 +120,13 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         names = None if self.CLASSES is None else list(self.CLASSES)
         return {"text": tfds.features.Text(), "label": tfds.features.ClassLabel(names=names)}
 
+    def list_texts(self, example: Example) -> Sequence[str]:
+        """Return the texts of an example that are compared to find equal examples in two splits.
+
+        By default, this is the feature `text`.
+        """
+        return (example["text"],)
+
     def published_rows(self) -> Mapping[str, int]:
         """Return a dict from split to the number of rows that its authors publish.
 
@@ -138,6 +152,11 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
                     raise
                 self.info.read_from_directory(self.data_path)
             except RuntimeError as error:  # from the library that writes the examples
+                if "File too large" in str(error):
+                    raise DataError(
+                        f"{self.data_path.parent}: a file is larger than the system allows (see "
+                        "ulimit -f)."
+                    ) from None
                 if "No space left" not in str(error):
                     raise
                 raise DataError(
@@ -158,6 +177,16 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     def leave_out(self, reason: str) -> None:
         """Count one more row of the raw files that no split contains, for this reason."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
+
+    @property
+    def repeats(self) -> list[Repeats]:
+        """Examples that occur in two of the splits, for each pair of splits that share some."""
+        self.prepare()
+        return [Repeats(**fields) for fields in self.info.metadata["repeats"]]
+
+    def describe_repeats(self) -> list[str]:
+        """Return a warning of one line if examples occur in two of the splits, otherwise []."""
+        return describe_repeats(self.repeats, self.UNIT)
 
     def describe_rows(self) -> tuple[str, ...]:
         """Return lines of text that describe the data set.
@@ -254,22 +283,28 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
         return _LocalInfo(
             builder=self,
             features=tfds.features.FeaturesDict(self.features()),
-            metadata=tfds.core.MetadataDict(left_out={}),
+            metadata=tfds.core.MetadataDict(left_out={}, repeats=[]),
             disable_shuffling=True,
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Iterable[tuple[int, Example]]]:
         """Return a dict from each split to its (index, example) pairs. TFDS calls this method."""
         self.left_out.clear()
+        self.hashes = TextHashes()
         return {split: self._number(split, rows) for split, rows in self.read_splits().items()}
 
     def _number(self, split: str, rows: Iterable[Example]) -> Iterator[tuple[int, Example]]:
         """Yield (index, example) for each example. Raise `DataError` if there is no example."""
         number = -1
         for number, row in enumerate(rows):
+            if split in SPLITS:
+                self.hashes.add(split, self.list_texts(row))
             yield number, {**self.EMPTY, **row}
         if number < 0:
             raise DataError(f"{self.manual_dir}: has no rows for the split {split!r}.")
+        self.info.metadata["repeats"] = [
+            dataclasses.asdict(each) for each in self.hashes.find_repeats()
+        ]
 
     def _generate_examples(self) -> Any:
         """Return an empty iterator.
@@ -306,13 +341,14 @@ def iterate_split(builder: TextBuilder, split: str) -> Iterator[dict[str, Any]]:
         known = list(builder.info.splits)
         raise ValueError(f"split (--split) must be one of {known}; got {split!r}.")
     try:
-        size = builder.info.splits[split].num_examples
+        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except Exception:  # TFDS raises errors of many classes for a wrong slice.
         raise ValueError(
             f"split (--split) must be a split or a part of one such as {name}[:100] or "
             f"{name}[50%:]; got {split!r}."
         ) from None
-    if not size:
+    # TFDS would return all examples from the second one on for train[1:0].
+    if any(part.to is not None and part.to <= (part.from_ or 0) for part in parts):
         raise ValueError(f"split (--split) must contain examples; {split!r} has none.")
     source = builder.as_data_source(split=split)
     for start in range(0, len(source), CHUNK_SIZE):

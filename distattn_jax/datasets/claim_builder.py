@@ -62,7 +62,9 @@ class ClaimBuilder(TextBuilder):
     The candidates of an example are in random order. All random choices have a fixed seed.
     """
 
-    VERSION = tfds.core.Version("1.1.0")  # 1.1.0 added the BM25 score of every candidate.
+    UNIT = "claims"
+    # 1.1.0 added the BM25 score of every candidate, 1.2.0 the claims that occur in two splits.
+    VERSION = tfds.core.Version("1.2.0")
     EMPTY: ClassVar[Example] = {
         **dict.fromkeys(("paper", "claim"), ""),
         **dict.fromkeys(("candidates", "relevant"), np.zeros(0, np.int32)),
@@ -85,6 +87,9 @@ class ClaimBuilder(TextBuilder):
         texts = {name: tfds.features.Text() for name in ("paper", "claim")}
         scores = tfds.features.Tensor(shape=(None,), dtype=np.float32, encoding="bytes")
         return {**texts, "candidates": numbers, "relevant": numbers, "bm25": scores}
+
+    def list_texts(self, example: Example) -> tuple[str]:
+        return (example["claim"],)
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         papers, claims, pools = self.read_claims()

@@ -38,6 +38,7 @@ class Conll(TextBuilder):
     """
 
     REQUIRED_FILES = "train, validation (or dev) and test (.txt, .conll or .conllu)"
+    UNIT = "sentences"
 
     def find_files(self) -> dict[str, Path]:
         files = {split: self._find_file(stems) for split, stems in SPLIT_STEMS.items()}

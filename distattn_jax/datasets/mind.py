@@ -102,6 +102,7 @@ class Mind(TextBuilder):
     HOMEPAGE = "https://msnews.github.io"
     PUBLISHED_ROWS: ClassVar[Mapping[str, int]] = MIND_SMALL
     EMPTY: ClassVar[Example] = {"title": "", **dict.fromkeys(Impression._fields, NO_NEWS)}
+    UNIT = "impressions"
     SHARD: ClassVar[int] = 50_000
     SEED: ClassVar[int] = 0
 
@@ -148,7 +149,8 @@ class Mind(TextBuilder):
                     f"candidates were clicked; left out: {dict(log.left_out)}."
                 )
             for shard in shards:
-                splits[f"{split}_{shard:04}"] = make_examples(log.read_shard(shard, days))
+                impressions = self._add_hashes(split, log.read_shard(shard, days))
+                splits[f"{split}_{shard:04}"] = make_examples(impressions)
         return splits
 
     @property
@@ -206,6 +208,17 @@ class Mind(TextBuilder):
         shards = sorted(name for name in self.info.splits if name.split("_")[0] == split)
         files = [file for name in shards for file in self.info.splits[name].file_instructions]
         return RecordSource([(file.filename, file.take) for file in files], decode)
+
+    def _add_hashes(
+        self, split: str, impressions: Iterator[LoggedImpression]
+    ) -> Iterator[LoggedImpression]:
+        """Yield all impressions, and add their hashes, to find impressions in two splits.
+
+        The examples of train cannot be compared, because their candidates are drawn at random.
+        """
+        for impression in impressions:
+            self.hashes.add(split, (str(impression.history), str(impression.candidates)))
+            yield impression
 
     def _sample_negatives(self, impressions: Iterator[LoggedImpression]) -> Iterator[Example]:
         """Yield one example for each click: the clicked item and four items without a click."""

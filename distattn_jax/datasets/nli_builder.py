@@ -25,6 +25,7 @@ class NliBuilder(TextBuilder):
         class indices.
     """
 
+    UNIT = "pairs"
     PATTERNS: ClassVar[tuple[str, ...]]
     LABELS: ClassVar[Mapping[str, str]] = {
         label: label for label in ("entailment", "neutral", "contradiction")
@@ -36,6 +37,9 @@ class NliBuilder(TextBuilder):
             "hypothesis": tfds.features.Text(),
             "label": tfds.features.ClassLabel(names=list(dict.fromkeys(self.LABELS.values()))),
         }
+
+    def list_texts(self, example: Example) -> tuple[str, str]:
+        return example["premise"], example["hypothesis"]
 
     def find_files(self) -> dict[str, Path]:
         return find_layout(self.manual_dir, [make_layout(name) for name in self.PATTERNS])[1]

@@ -38,6 +38,7 @@ class ParallelText(TextBuilder):
     """
 
     REQUIRED_FILES = "train, validation and test, each in two languages (train.en, train.de, ...)"
+    UNIT = "pairs"
     # Possible file names of each split, without the language. Exactly one of them must exist.
     STEMS: ClassVar[Mapping[str, tuple[str, ...]]] = SPLIT_STEMS
 
@@ -56,6 +57,9 @@ class ParallelText(TextBuilder):
 
     def features(self) -> dict[str, Any]:
         return {language: tfds.features.Text() for language in self.languages}
+
+    def list_texts(self, example: Example) -> list[str]:
+        return [example[language] for language in self.languages]
 
     def read_splits(self) -> dict[str, Iterable[Example]]:
         corpora = dict.fromkeys(key.rpartition(".")[0] for key in self.raw_files)

@@ -115,6 +115,8 @@ class LanguageModel(nnx.Module):
       cross_attention: If True, every layer also attends to the output of an encoder.
       norm: Place of the layer norms, "after" or "before": see `TransformerLayer`.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -128,6 +130,7 @@ class LanguageModel(nnx.Module):
         cross_attention: bool = False,
         norm: str = "after",
         implementation: str | None = None,
+        precision: Any = None,
         dtype: Any = None,
         rngs: nnx.Rngs,
     ):
@@ -144,6 +147,7 @@ class LanguageModel(nnx.Module):
             cross_attention=cross_attention,
             norm=norm,
             implementation=implementation,
+            precision=precision,
             dtype=dtype,
             rngs=rngs,
         )

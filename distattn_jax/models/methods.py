@@ -60,9 +60,9 @@ class Sizes:
       max_distance: Distance at which the methods `relative_*` and `switched_positions` clip
         relative positions. Each relative position up to this distance has its own vector.
       shared_tables: If True, all heads of a layer share the position vectors of these methods.
-      key_distance: Distance, at most `max_distance`, at which the method `switched_positions` clips
-        relative positions for the keys. -1 sets the position vectors of the keys to 0. May be
-        traced.
+      key_distance: Distance at which the method `switched_positions` clips relative positions for
+        the keys, if it is below `max_distance`. -1 sets the position vectors of the keys to 0. May
+        be traced.
       value_distance: Like `key_distance`, but for the values. -2 means `key_distance`.
       sinusoids: 1 if the method `switched_positions` adds sinusoidal position encodings, 0 if it
         does not. May be traced.

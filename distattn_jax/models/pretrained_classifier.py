@@ -27,7 +27,8 @@ class PretrainedClassifier(nnx.Module):
       config: Configuration of the encoder.
       classes: Number of classes C.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
+      **arguments: `variant`, `implementation`, `precision`, `dtype` and `remat` of
+        `PretrainedEncoder`.
     """
 
     def __init__(self, config: PretrainedConfig, classes: int, *, rngs: nnx.Rngs, **arguments: Any):

@@ -73,6 +73,8 @@ class Tagger(nnx.Module):
       sizes: Sizes of the model.
       spelling_features: Width of the spelling vector of a word. 0 ignores the spelling.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -86,6 +88,7 @@ class Tagger(nnx.Module):
         sizes: Sizes,
         spelling_features: int = 0,
         implementation: str | None = None,
+        precision: Any = None,
         dtype: Any = None,
         rngs: nnx.Rngs,
     ):
@@ -100,7 +103,11 @@ class Tagger(nnx.Module):
         )
         self.project = nnx.Linear(width + spelling_features, sizes.features, dtype=dtype, rngs=rngs)
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
+            **selected.stack_arguments(sizes),
+            implementation=implementation,
+            precision=precision,
+            dtype=dtype,
+            rngs=rngs,
         )
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)
 

@@ -32,6 +32,8 @@ class SequenceEncoder(nnx.Module):
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of the model.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of inputs and parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
@@ -42,13 +44,18 @@ class SequenceEncoder(nnx.Module):
         method: str,
         sizes: Sizes,
         implementation: str | None = None,
+        precision: Any = None,
         dtype: Any = None,
         rngs: nnx.Rngs,
     ):
         selected = get_method(method)
         self.positions = selected.positions
         self.encoder = Encoder(
-            **selected.stack_arguments(sizes), implementation=implementation, dtype=dtype, rngs=rngs
+            **selected.stack_arguments(sizes),
+            implementation=implementation,
+            precision=precision,
+            dtype=dtype,
+            rngs=rngs,
         )
         self.pooling = AdditivePooling(
             sizes.features, sizes.pooling_features, dtype=dtype, rngs=rngs
@@ -97,7 +104,7 @@ class TextEncoder(nnx.Module):
       sizes: Sizes of the model.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method` and `implementation` of `SequenceEncoder`.
+      **arguments: `method`, `implementation` and `precision` of `SequenceEncoder`.
     """
 
     def __init__(

@@ -1,6 +1,5 @@
-"""Attention with the conventions of Flax: several batch axes, masks of 0 and 1, `precision`."""
+"""Attention with the conventions of Flax: several batch axes, and masks of 0 and 1."""
 
-import contextlib
 from typing import Any
 
 import jax
@@ -26,8 +25,6 @@ def attention_over_batch_axes(
     key: Float[Array, "*batch S K H"],
     value: Float[Array, "*batch S K E"],
     variant: Variant,
-    *,
-    precision: Any = None,
     **arguments: Any,
 ) -> Attended:
     """Call `attention` with all batch axes merged into one, and split this axis in the outputs.
@@ -37,7 +34,6 @@ def attention_over_batch_axes(
       key: Keys, shape (..., S, K, H). K divides N.
       value: Values, shape (..., S, K, E).
       variant: Attention variant.
-      precision: Precision of matrix products, as in `jax.lax.dot`. None means the default of JAX.
       **arguments: Other arguments of `attention`. Where `attention` expects an array with one batch
         axis, pass an array with the batch axes of the query, or with axes that broadcast to them.
         `mask` may contain the numbers 0 and 1 instead of booleans.
@@ -52,8 +48,7 @@ def attention_over_batch_axes(
             argument = arguments.get(name)
             if argument is not None and (name != "query_offset" or jnp.ndim(argument)):
                 arguments[name] = _merge_batch_axes(name, argument, batch, trailing)
-    with _matmul_precision(precision):
-        attended = attention(query, key, value, variant, **arguments)
+    attended = attention(query, key, value, variant, **arguments)
     if len(batch) == 1:
         return attended
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), attended)
@@ -139,31 +134,3 @@ def _merge_batch_axes(name: str, x: Any, batch: tuple[int, ...], trailing: int) 
         raise ValueError(
             f"{name} must be broadcastable to the batch axes {batch}; got shape {leading}."
         ) from None
-
-
-def _matmul_precision(precision: Any) -> contextlib.AbstractContextManager:
-    """Return a context manager that sets the precision of matrix products.
-
-    Args:
-      precision: Precision as in `jax.lax.dot`. None leaves the precision unchanged.
-    """
-    if precision is None:
-        return contextlib.nullcontext()
-    pair = precision if isinstance(precision, tuple | list) else (precision,)
-    try:
-        (name,) = {_precision_name(each) for each in pair}
-    except ValueError:
-        raise ValueError(
-            "precision must be one `jax.lax.Precision` or `jax.lax.DotAlgorithmPreset`, or the "
-            f"name of one; got {precision!r}."
-        ) from None
-    return jax.default_matmul_precision(name)
-
-
-def _precision_name(precision: Any) -> str:
-    """Convert a precision of `jax.lax.dot` to a name for `jax.default_matmul_precision`."""
-    presets = jax.lax.DotAlgorithmPreset
-    name = precision.name if isinstance(precision, presets | jax.lax.Precision) else str(precision)
-    if name in presets.__members__ and name != presets.DEFAULT.name:
-        return name
-    return jax.lax.Precision(name.lower()).name.lower()

@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.dropout import is_off
+from distattn_jax.attention.dropout import is_off, is_real
 
 Rngs = nnx.Rngs | nnx.RngStream
 Rate = float | Float[Array, ""]
@@ -21,10 +21,7 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
       rngs: Random number generators. The stream `dropout` is used. None disables dropout.
     """
     if not isinstance(rate, jax.core.Tracer):
-        is_number = isinstance(
-            rate, int | float | np.floating | np.integer | np.ndarray | jax.Array
-        )
-        if not is_number or np.ndim(rate) or not 0 <= np.asarray(rate) <= 1:
+        if not is_real(rate) or np.ndim(rate) or not 0 <= np.asarray(rate) <= 1:
             raise ValueError(f"rate must be one number, at least 0 and at most 1; got {rate!r}.")
         rate = float(rate) if isinstance(rate, int) else rate
     if rngs is None or is_off(rate):
@@ -36,4 +33,6 @@ def dropout(x: Float[Array, "..."], rate: Rate, rngs: Rngs | None) -> Float[Arra
 
 def dropout_key(rngs: Rngs) -> Array:
     """Return the next PRNG key of the stream `dropout`."""
+    if not callable(rngs):
+        raise TypeError(f"rngs must be random number generators, nnx.Rngs(seed); got {rngs!r}.")
     return rngs.dropout() if isinstance(rngs, nnx.Rngs) else rngs()

@@ -67,6 +67,10 @@ class KeyValueCache(NamedTuple):
                     f"{name} must fit into the cache, whose {name}s have the shape "
                     f"{cached.shape}; got shape {new.shape}."
                 )
+        if value.shape[1] != key.shape[1]:
+            raise ValueError(
+                f"value must have the {key.shape[1]} tokens of key; got {value.shape[1]}."
+            )
         tokens, room = key.shape[1], self.key.shape[1]
         if tokens > room:
             raise ValueError(

@@ -132,6 +132,7 @@ class Encoder(LayerStack):
           weights: If True, also return the attention weights, shape (B, L, N, T, S).
         """
         if memory is not None:
+            _check_memory(memory, (len(self.layers), x.shape[0]))
             heads = self.layers[0].attention.num_heads
             mask = _hide_empty_positions(mask, memory.filled, heads, x.shape[1])
         inputs, outputs = [], []
@@ -161,6 +162,17 @@ class Encoder(LayerStack):
         )
 
 
+def _check_memory(memory: Any, wanted: tuple[int, int]) -> None:
+    """Raise an error unless `memory` is made for this number of layers and of examples."""
+    if not isinstance(memory, SegmentMemory):
+        raise TypeError(f"memory must be None or a SegmentMemory; got {type(memory).__name__}.")
+    if memory.states.shape[:2] != wanted:
+        raise ValueError(
+            f"memory must be that of {wanted[0]} layers and {wanted[1]} examples; got states of "
+            f"shape {memory.states.shape}."
+        )
+
+
 def _hide_empty_positions(
     mask: Array | None, filled: Bool[Array, "B M"], heads: int, tokens: int
 ) -> Bool[Array, "#B #N #T S"]:
@@ -178,6 +190,28 @@ def _hide_empty_positions(
         return visible
     batch, _, _, keys = visible.shape
     return as_boolean_mask(mask, (batch, heads, tokens, keys)) & visible
+
+
+def _check_entries(name: str, entries: Any, layers: int, kind: Any) -> None:
+    """Raise an error unless an argument of the decoder is None or has one entry for each layer.
+
+    Args:
+      name: Name of the argument, for the error message.
+      entries: Value of the argument.
+      layers: Number of layers.
+      kind: Class of the entries.
+    """
+    if entries is None:
+        return
+    is_sequence = isinstance(entries, Sequence)
+    if not is_sequence or not all(isinstance(entry, kind) for entry in entries):
+        got = [type(entry).__name__ for entry in entries] if is_sequence else type(entries).__name__
+        wanted = "KeyValueCache" if kind is KeyValueCache else "pair of keys and values"
+        raise TypeError(f"{name} must be None or have a {wanted} for each layer; got {got}.")
+    if len(entries) != layers:
+        raise ValueError(
+            f"{name} must have one entry for each of the {layers} layers; got {len(entries)}."
+        )
 
 
 class DecoderOutput(NamedTuple):
@@ -232,12 +266,8 @@ class Decoder(LayerStack):
           dropout_rate: Replaces every dropout rate of the constructor. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
-        for name, given in (("caches", caches), ("cross_key_values", cross_key_values)):
-            if given is not None and len(given) != len(self.layers):
-                raise ValueError(
-                    f"{name} must have one entry for each of the {len(self.layers)} layers; "
-                    f"got {len(given)}."
-                )
+        _check_entries("caches", caches, len(self.layers), KeyValueCache)
+        _check_entries("cross_key_values", cross_key_values, len(self.layers), tuple | list)
         outputs, new_caches = [], []
         for index, layer in enumerate(self.layers):
             output = layer(

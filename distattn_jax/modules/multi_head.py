@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import Attended, DotProduct
 from distattn_jax.attention.dropout import is_off
+from distattn_jax.attention.validation import check_flags
 from distattn_jax.modules.batch_axes import attention_over_batch_axes, is_known, nan_where
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
 from distattn_jax.modules.explicit_mesh import is_explicit, shard_alike
@@ -43,7 +44,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         at all distances are visible.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: Other arguments of `nnx.MultiHeadAttention`.
+      **arguments: Other arguments of `nnx.MultiHeadAttention`. `precision` applies to the dense
+        layers, and is passed on to `attention`: "BF16_BF16_F32" lets the fused kernels for 16-bit
+        inputs compute the attention of a float32 layer.
     """
 
     key: Any  # the dense layer of the keys, or None
@@ -184,6 +187,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             key, value = self.project_key_value(inputs_k, inputs_v, qkv_sharding=qkv_sharding)
         overflows: bool | Array = False
         if decode:
+            check_flags(is_causal=is_causal)
             if not (isinstance(query_offset, int) and query_offset == 0):
                 raise ValueError(
                     f"query_offset must be 0 when decoding: the cache sets it; got {query_offset}."

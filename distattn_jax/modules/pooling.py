@@ -53,8 +53,16 @@ class AdditivePooling(nnx.Module):
           mask: True for valid tokens. None means that all tokens are valid. If `lengths` is passed
             too, padding is also excluded.
         """
-        if mask is not None and mask.dtype != jnp.bool_:
-            raise ValueError(f"mask must be boolean, True for valid tokens; got {mask.dtype}.")
+        if not jnp.issubdtype(tokens.dtype, jnp.floating):
+            raise ValueError(f"tokens must be floating point; got dtype {tokens.dtype}.")
+        if mask is not None and getattr(mask, "dtype", None) != jnp.bool_:
+            got = getattr(mask, "dtype", type(mask).__name__)
+            raise ValueError(f"mask must be boolean, True for valid tokens; got {got}.")
+        if mask is not None and mask.shape != tokens.shape[:-1]:
+            raise ValueError(
+                f"mask must have one entry for each token, shape {tokens.shape[:-1]}; got "
+                f"{mask.shape}."
+            )
         scores = self.score(jnp.tanh(self.hidden(tokens)))[..., 0]
         scores = scores.astype(promote(scores.dtype))
         is_valid = jnp.ones(scores.shape, bool) if mask is None else mask

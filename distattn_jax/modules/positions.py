@@ -24,9 +24,16 @@ def add_positions(
     length, width = embeddings.shape[-2:]
     if width % 2:
         raise ValueError(f"embeddings must have an even width (sines and cosines); got {width}.")
+    if not jnp.issubdtype(embeddings.dtype, jnp.floating):
+        raise ValueError(f"embeddings must be floating point; got dtype {embeddings.dtype}.")
     is_array = isinstance(first, int | float | np.generic | np.ndarray | jax.Array)
     if not is_array or not jnp.issubdtype(jnp.result_type(first), jnp.integer):
         raise ValueError(f"first must be an integer or an array of integers; got {first!r}.")
+    if jnp.ndim(first) > embeddings.ndim - 2:
+        raise ValueError(
+            f"first must have at most the batch axes of embeddings, {embeddings.shape[:-2]}; got "
+            f"shape {jnp.shape(first)}."
+        )
     dtype = jnp.promote_types(embeddings.dtype, jnp.float32)
     positions = jnp.expand_dims(first, -1) + jnp.arange(length).reshape(
         [1] * jnp.ndim(first) + [-1]

@@ -4,10 +4,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 from jaxtyping import Array, Float, Int
 
 from distattn_jax import attention
+from distattn_jax.attention.dropout import is_real
 from distattn_jax.modules.initializers import Initializer, table_init
 
 Distance = float | int | Float[Array, ""] | Int[Array, ""]
@@ -25,10 +27,10 @@ class RelativePosition(nnx.Module):
         k, and each of these 2 k + 1 relative positions has its own vector.
       keys: If True, add a position vector to each key.
       values: If True, add a position vector to each value.
-      key_distance: Distance, at most `max_distance`, at which relative positions are clipped for
-        the keys. -1 sets the position vectors of the keys to 0. None means `max_distance`. The
-        distance may be traced, so that one compiled program can run models with different
-        distances. It is stored like a parameter, but never trained.
+      key_distance: Distance at which relative positions are clipped for the keys. -1 sets the
+        position vectors of the keys to 0. None and distances above `max_distance` mean
+        `max_distance`. The distance may be traced, so that one compiled program can run models with
+        different distances. It is stored like a parameter, but never trained.
       value_distance: Like `key_distance`, but for the values.
       shared: If True, all heads share the tables. If False, each head has its own tables.
       init: Initializer of the tables, shape (N, 2 k + 1, H), or (1, 2 k + 1, H) if shared.
@@ -60,8 +62,8 @@ class RelativePosition(nnx.Module):
 
         self.keys = nnx.data(make_table() if keys else None)
         self.values = nnx.data(make_table() if values else None)
-        self.key_distance = nnx.data(_as_parameter(key_distance))
-        self.value_distance = nnx.data(_as_parameter(value_distance))
+        self.key_distance = nnx.data(_as_parameter("key_distance", key_distance))
+        self.value_distance = nnx.data(_as_parameter("value_distance", value_distance))
 
     def __call__(self) -> attention.RelativePosition:
         """Return the attention variant with the current tables."""
@@ -70,9 +72,19 @@ class RelativePosition(nnx.Module):
         )
 
 
-def _as_parameter(distance: Distance | None) -> nnx.Param | None:
-    """Convert a distance to an `nnx.Param`, so that it is stored with the other parameters."""
-    return None if distance is None else nnx.Param(jnp.asarray(distance, jnp.float32))
+def _as_parameter(name: str, distance: Distance | None) -> nnx.Param | None:
+    """Convert a distance to an `nnx.Param`, so that it is stored with the other parameters.
+
+    Raise ValueError unless the distance is None, traced, or an integer of at least -1. `name` is
+    the name of the argument.
+    """
+    if distance is None:
+        return None
+    if not isinstance(distance, jax.core.Tracer):
+        is_number = is_real(distance) and np.ndim(distance) == 0
+        if not is_number or not float(distance) >= -1 or float(distance) % 1:
+            raise ValueError(f"{name} must be None or an integer of at least -1; got {distance!r}.")
+    return nnx.Param(jnp.asarray(distance, jnp.float32))
 
 
 def _clip_table(

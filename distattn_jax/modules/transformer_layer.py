@@ -18,7 +18,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
 from distattn_jax.attention import Attended
-from distattn_jax.attention.validation import validate_lengths
+from distattn_jax.attention.validation import check_flags, validate_lengths
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.explicit_mesh import shard_alike
 from distattn_jax.modules.feed_forward import FeedForward
@@ -78,6 +78,8 @@ class TransformerLayer(nnx.Module):
       hidden_dropout: If True, `dropout_rate` also applies to the hidden units of the feed-forward
         network.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
         are split into heads and used as keys.
       project_out: If True, a dense layer computes the output of attention from the heads. If False,
@@ -112,6 +114,7 @@ class TransformerLayer(nnx.Module):
         attention_dropout: bool = True,
         hidden_dropout: bool = True,
         implementation: str | None = None,
+        precision: Any = None,
         project_key: bool = True,
         project_out: bool = True,
         scale: float | None = None,
@@ -140,6 +143,7 @@ class TransformerLayer(nnx.Module):
             kernel_init=kernel_init,
             dropout_rate=dropout_rate if attention_dropout_rate is None else attention_dropout_rate,
             implementation=implementation,
+            precision=precision,
             **dtypes,
         )
         self.attention = make_attention(
@@ -229,6 +233,7 @@ class TransformerLayer(nnx.Module):
         if cache is None:
             attended = self._attend(x, memory, lengths, segments, arguments)
         else:
+            check_flags(is_causal=is_causal)
             _check_cache(memory, segments)
             attended, cache = self._attend_to_cache(x, cache, lengths, arguments)
         y = self._add(x, attended.values, self.attention_norm, rate, rngs)

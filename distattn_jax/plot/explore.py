@@ -132,7 +132,7 @@ def explore(
     query_tokens: Sequence[str] | None = None,
     variants: Sequence[Variant] | None = None,
     segments: Sequence[int] | np.ndarray | None = None,
-    axis_names: tuple[str, str] = ("query", "key"),
+    axis_names: tuple[str, str] | None = None,
     layers: Sequence[int] | None = None,
     title: str = "attention",
     caption: str = "",
@@ -157,7 +157,7 @@ def explore(
         curve of a bias, or the tables of relative positions. None shows none of these.
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
         shape (S,). None means one text.
-      axis_names: Names of the query axis and of the key axis.
+      axis_names: Names of the query axis and of the key axis. None means "query" and "key".
       layers: Indices of the layers to show, counted from 0. None shows all.
       title: Name of the model.
       caption: Line of text below the title, such as the prediction of the model.
@@ -166,7 +166,7 @@ def explore(
     """
     if isinstance(maps, Mapping):
         fields: dict[str, Any] = {"tokens": tokens, "query_tokens": query_tokens}
-        fields |= {"variants": variants, "segments": segments}
+        fields |= {"variants": variants, "segments": segments, "axis_names": axis_names}
         given = [name for name, value in fields.items() if value is not None]
         if given:
             raise ValueError(
@@ -177,7 +177,8 @@ def explore(
     elif tokens is None:
         raise ValueError("tokens must be the key tokens; got None.")
     else:
-        parts = {"": AttentionPart(maps, tokens, query_tokens, variants, segments, axis_names)}
+        names = axis_names or ("query", "key")
+        parts = {"": AttentionPart(maps, tokens, query_tokens, variants, segments, names)}
     if not parts:
         raise ValueError("maps must have at least one part; got an empty dict.")
     checked = [_check_part(name, part, layers) for name, part in parts.items()]

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from distattn_jax.attention import IMPLEMENTATIONS
+from distattn_jax.attention import IMPLEMENTATIONS, PRECISIONS
 from distattn_jax.data import TOKENIZERS
 from distattn_jax.models import METHODS
 from distattn_jax.tasks.guides import GUIDES, Guide
@@ -24,6 +24,12 @@ DISTANCE_AWARE_METHODS = tuple(
     name for name, method in METHODS.items() if method.has_distance_weights
 )
 ALL_LAYERS = -1  # value of the option `guiding.layer`
+# Advice for users who ask for a guide where variants are compared, or for a variant among guides.
+USE_PRETRAINED = (
+    "This is a guide of pre-trained models: use the recipe guided_texts for your own texts "
+    "(docs/pretrained.md)."
+)
+USE_VARIANTS = "This is an attention variant: use the recipe text_files for your own texts."
 
 
 def dataset_option(*names: str) -> Any:
@@ -66,7 +72,7 @@ class WordConfig(DataConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig(Options):
-    """Options of the computation of a model: dropout, dtype and implementation of attention."""
+    """Options of the computation of a model: dropout, dtype, and how attention is computed."""
 
     dropout_rate: tuple[float, ...] = option((0.2,), "dropout rate", grid=True, minimum=0)
     dtype: str = option(
@@ -75,6 +81,11 @@ class ComputeConfig(Options):
         choices=("float32", "bfloat16"),
     )
     implementation: str = option("", "implementation of attention; empty picks the fastest")
+    precision: str = option(
+        "",
+        "precision of matrix products in attention layers; BF16_BF16_F32 uses the fused 16-bit "
+        "kernels for a float32 model; empty is JAX's default",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,6 +93,8 @@ class ComputeConfig(Options):
         names = ", ".join(IMPLEMENTATIONS)
         is_known = self.implementation in ("", *IMPLEMENTATIONS)
         self.require(is_known, "implementation", f"empty or one of {names}")
+        is_known = self.precision in ("", *PRECISIONS)
+        self.require(is_known, "precision", f"empty or one of {', '.join(PRECISIONS)}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,6 +155,7 @@ class MethodsConfig(Config):
         ("distance_aware",),
         "attention variants to compare, one run each",
         choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
+        advice=dict.fromkeys(GUIDES.keys() - {"none"}, USE_PRETRAINED),
         changes_result=False,
     )
     model: TransformerConfig = ModelConfig()
@@ -264,6 +278,10 @@ class FineTuningConfig(Config):
         ("none",),
         "guides to compare, with one run for each",
         choices=tuple(GUIDES),
+        advice={
+            **dict.fromkeys(METHODS, USE_VARIANTS),
+            "both": "The guide ag is MDG and PDG together.",
+        },
         changes_result=False,
     )
     data: FineTuningData = FineTuningData()

@@ -61,6 +61,7 @@ class FineTuningTask(TextTask):
             PretrainedConfig(**self.data["pretrained"]["config"]),
             self.logits,
             implementation=config.implementation or None,
+            precision=config.precision or None,
             dtype=jnp.dtype(config.dtype),
             remat=config.remat,
             rngs=rngs,

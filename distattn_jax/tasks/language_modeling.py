@@ -9,7 +9,12 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, Ragged, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import LanguageModel
-from distattn_jax.tasks.configs import MethodsConfig, TransformerConfig, dataset_option
+from distattn_jax.tasks.configs import (
+    MAX_LAYERS,
+    MethodsConfig,
+    TransformerConfig,
+    dataset_option,
+)
 from distattn_jax.tasks.token_prediction import TokenPrediction, inner_dropout_option, norm_option
 from distattn_jax.train import DataConfig, option
 
@@ -50,7 +55,7 @@ class LanguageModelConfig(TransformerConfig):
 
     dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
     inner_dropout: bool = inner_dropout_option()
-    layers: int = option(4, "layers of the decoder", minimum=1)
+    layers: int = option(4, "layers of the decoder", minimum=1, maximum=MAX_LAYERS)
     heads: int = option(4, "attention heads", minimum=1)
     head_features: int = option(64, "width of a head", minimum=1)
     hidden_features: int = option(

@@ -152,8 +152,9 @@ def select_model(task: TextTask, params: Any, member: int) -> Any:
 def portable_config(config: Config) -> Config:
     """Return a copy of the config that can be run on any device.
 
-    The copy computes in float32 and selects the implementation of attention automatically.
+    The copy computes in float32, with the default precision of JAX, and selects the implementation
+    of attention automatically.
     """
     changed: Any = config
-    model = dataclasses.replace(changed.model, implementation="", dtype="float32")
+    model = dataclasses.replace(changed.model, implementation="", precision="", dtype="float32")
     return dataclasses.replace(changed, model=model)

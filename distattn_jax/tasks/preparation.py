@@ -182,10 +182,12 @@ def describe_prepared(
     """
     vocabulary = tokenizer.get_vocab_size()
     counts = ", ".join(f"{len(table)} {split}" for split, table in tables.items())
+    warnings = dataset.describe_repeats()
     lines = (
         f"{config.data.dataset}: {counts}; {vocabulary} tokens in the vocabulary",
         *dataset.describe_rows(),
         *messages,
+        *warnings,
     )
     digests = {"raw files of the data": dataset.digest}
     about: dict[str, Any] = {
@@ -200,7 +202,13 @@ def describe_prepared(
     if pretrained is not None:
         about["pretrained"] = dict(pretrained)
         digests["pre-trained weights"] = pretrained["digest"]
-    about |= {"digests": digests, "messages": list(lines)}
+    repeats = [dataclasses.asdict(each) for each in dataset.repeats]
+    about |= {
+        "digests": digests,
+        "messages": list(lines),
+        "repeats": repeats,
+        "warnings": warnings,
+    }
     return PreparedData(config, tokenizer, tables, about, lines, labels, **fields)
 
 

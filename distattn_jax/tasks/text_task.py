@@ -152,6 +152,7 @@ class TextTask(Task):
             "method": self.config.method,
             "sizes": Sizes(**{**options, **chosen}),
             "implementation": config.implementation or None,
+            "precision": config.precision or None,
             "dtype": jnp.dtype(config.dtype),
         }
 

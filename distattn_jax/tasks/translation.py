@@ -11,6 +11,7 @@ from distattn_jax.data import DataError, Table, TextBuilder, encode, iterate_spl
 from distattn_jax.models import METHODS, Translator, shift_right
 from distattn_jax.models.methods import SAME_AS_KEYS
 from distattn_jax.tasks.configs import (
+    MAX_LAYERS,
     RELATIVE_POSITION_METHODS,
     MethodsConfig,
     TransformerConfig,
@@ -57,7 +58,9 @@ class TranslationModelConfig(TransformerConfig):
 
     dropout_rate: tuple[float, ...] = option((0.1,), "dropout rate", grid=True, minimum=0)
     inner_dropout: bool = inner_dropout_option()
-    layers: int = option(3, "layers of the encoder, and of the decoder", minimum=1)
+    layers: int = option(
+        3, "layers of the encoder, and of the decoder", minimum=1, maximum=MAX_LAYERS
+    )
     heads: int = option(4, "attention heads", minimum=1)
     head_features: int = option(64, "width of a head", minimum=1)
     hidden_features: int = option(

@@ -56,6 +56,8 @@ class Checkpoints(contextlib.AbstractContextManager):
         self._has_failed = False
         self._filter = _OrbaxFilter()
         logging.getLogger("absl").addFilter(self._filter)
+        self._previous_hook = sys.unraisablehook
+        sys.unraisablehook = self._report_unraisable
 
     def save(self, step: int, tree: Any) -> None:
         """Copy the arrays, then write a checkpoint in the background.
@@ -255,11 +257,21 @@ class Checkpoints(contextlib.AbstractContextManager):
             self.wait()
         finally:
             self._thread.shutdown()
-            if not self._has_failed:  # Threads of Orbax log a failure also later.
+            if not self._has_failed:  # Threads of Orbax report a failure also later.
                 logging.getLogger("absl").removeFilter(self._filter)
+                sys.unraisablehook = self._previous_hook
 
     def __exit__(self, *_: Any) -> None:
         self.close()
+
+    def _report_unraisable(self, unraisable: Any) -> None:
+        """Report an error of a callback, unless Orbax has closed the event loop of the callback.
+
+        If saving fails, Orbax closes its event loop while other threads still write arrays. Python
+        would print a traceback for each of them.
+        """
+        if str(unraisable.exc_value) != "Event loop is closed":
+            self._previous_hook(unraisable)
 
 
 class _UnusableError(Exception):

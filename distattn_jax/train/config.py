@@ -175,7 +175,9 @@ class Config(Options):
         super().__post_init__()
         is_folder_name = self.name not in ("", ".", "..") and not set("/\\") & set(self.name)
         is_folder_name &= self.name.isprintable()
-        self.require(is_folder_name, "name", "a folder name, without / or \\")
+        self.require(
+            is_folder_name, "name", "a folder name of printable characters, without / or \\"
+        )
         last_seed = SEED_LIMIT - self.seeds
         self.require(self.seed <= last_seed, "seed", f"at most {last_seed}")
         self.require(self.epochs > 0, "epochs", "above 0")

@@ -14,7 +14,7 @@ OTHER_NAMES = {
     "clip_norm": ("clip", "grad_clip", "max_grad_norm"),
     "directory": ("out", "output", "out_dir", "output_dir"),
     "dropout_rate": ("dropout",),
-    "dtype": ("precision",),
+    "dtype": ("compute_dtype", "mixed_precision"),
     "embedding_features": ("embedding_dim", "embedding_size"),
     "epochs": ("epoch", "n_epochs", "num_epochs", "num_train_epochs"),
     "epsilon": ("eps", "adam_epsilon"),

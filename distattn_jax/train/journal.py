@@ -3,6 +3,9 @@
 A run trains several models side by side. Each line contains the step and, for each metric, a list
 with one number per model. Metrics that depend on the machine, such as steps per second, are not
 logged. A resumed run therefore writes the same file as an uninterrupted run.
+
+Before each checkpoint, `metrics_digest.json` records how many lines are written, and their digest.
+If one of these lines is missing or changed later, the run is not resumed.
 """
 
 import json
@@ -14,7 +17,13 @@ import numpy as np
 from etils import epath
 
 from distattn_jax.data.files import DataError
-from distattn_jax.train.run_files import read_json_lines, write_atomically
+from distattn_jax.train.run_files import (
+    hash_text,
+    read_json,
+    read_json_lines,
+    write_atomically,
+    write_json,
+)
 from distattn_jax.train.tensorboard import EventWriter
 
 Line = dict[str, Any]
@@ -40,17 +49,15 @@ class Journal:
         tensorboard: bool = True,
     ):
         self._path = directory / "metrics.jsonl"
-        kept = [line for line in read(directory) if line["step"] <= resume_at]
-        if self._path.exists() and last_window and last_window not in _steps(kept):
-            raise DataError(
-                f"{self._path}: must contain the training metrics of step {last_window}, which the "
-                f"checkpoint of step {resume_at} follows; got lines up to step "
-                f"{max(_steps(kept), default=0)}. Restore the file, or remove it to resume without "
-                "the earlier metrics."
-            )
-        self._lines = [_format(line) for line in kept]
-        write_atomically(self._path, "".join(self._lines))
+        self._digest_path = directory / "metrics_digest.json"
         self._local = "://" not in str(directory)
+        lines = read(directory)
+        if resume_at and self._path.exists():
+            self._check_complete(lines, resume_at, last_window)
+        self._lines = [_format(line) for line in lines if line["step"] <= resume_at]
+        # The digest of the lines that stay is true before and after the others are deleted.
+        self._write_digest()
+        write_atomically(self._path, "".join(self._lines))
         self._events = (
             EventWriter(str(directory / "events")) if tensorboard and self._local else None
         )
@@ -67,10 +74,10 @@ class Journal:
         """
         values = {name: [float(x) for x in array] for name, array in metrics.items()}
         text = _format({"step": step, **values})
-        self._lines.append(text)
         if self._local:
             with self._path.open("a") as file:
                 file.write(text)
+        self._lines.append(text)  # If the disk is full, the line counts as not written.
         if self._events is not None:
             means = {name: float(np.mean(column)) for name, column in values.items()}
             several = len(next(iter(values.values()))) > 1
@@ -83,7 +90,7 @@ class Journal:
             self._events.write(step, means | members)
 
     def flush(self) -> None:
-        """Write all lines and events that are still in memory.
+        """Write all lines and events that are still in memory, and record the digest of the lines.
 
         In a cloud bucket, the whole file is written again, because lines cannot be appended.
         """
@@ -92,6 +99,7 @@ class Journal:
         elif self._path.exists():
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
+        self._write_digest()
         if self._events is not None:
             self._events.flush()
 
@@ -100,6 +108,43 @@ class Journal:
         self.flush()
         if self._events is not None:
             self._events.close()
+
+    def _write_digest(self) -> None:
+        digest = hash_text("".join(self._lines))
+        write_json(self._digest_path, {"lines": len(self._lines), "digest": digest})
+
+    def _check_complete(self, lines: list[Line], resume_at: int, last_window: int) -> None:
+        """Raise DataError if the file lacks lines that were written before the checkpoint.
+
+        Runs of older versions have no digest. Their file must contain the last training metrics
+        before the checkpoint.
+        """
+        remedy = "Restore the file, or remove it to resume without the earlier metrics."
+        saved = read_json(self._digest_path)
+        if saved is None:
+            steps = [step for step in _training_steps(lines) if step <= resume_at]
+            if last_window and last_window not in steps:
+                raise DataError(
+                    f"{self._path}: must contain the training metrics of step {last_window}, which "
+                    f"the checkpoint of step {resume_at} follows; got lines up to step "
+                    f"{max(steps, default=0)}. {remedy}"
+                )
+            return
+        count = saved.get("lines")
+        if type(count) is not int or count < 0:
+            raise DataError(
+                f"{self._digest_path}: must contain a number of lines. Remove it to resume without "
+                "this check."
+            )
+        if len(lines) < count:
+            raise DataError(
+                f"{self._path}: must contain the {count} lines that the run has saved; got "
+                f"{len(lines)}. {remedy}"
+            )
+        if hash_text("".join(map(_format, lines[:count]))) != saved.get("digest"):
+            raise DataError(
+                f"{self._path}: its first {count} lines changed after they were written. {remedy}"
+            )
 
 
 def read(directory: epath.Path) -> list[Line]:
@@ -131,7 +176,7 @@ def read(directory: epath.Path) -> list[Line]:
     return lines
 
 
-def _steps(lines: list[Line]) -> list[int]:
+def _training_steps(lines: list[Line]) -> list[int]:
     """Return the steps of the lines with metrics of training."""
     return [line["step"] for line in lines if any(name.startswith("train/") for name in line)]
 

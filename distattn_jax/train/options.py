@@ -7,6 +7,7 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 - `changes_result`: False if the option cannot change the result of a run, e.g. an output folder;
 - `methods`: names of the methods (attention variants or guides) that use the option, or None if all
   methods use it;
+- `advice`: what to use instead of some values that the option refuses;
 - `minimum`, `maximum`: smallest and largest allowed value, or None.
 """
 
@@ -14,7 +15,7 @@ import argparse
 import dataclasses
 import math
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from distattn_jax.names import suggest
@@ -29,6 +30,7 @@ def option(
     explanation: str,
     *,
     choices: tuple[str, ...] = (),
+    advice: Mapping[str, str] | None = None,
     grid: bool = False,
     changes_result: bool = True,
     methods: tuple[str, ...] | None = None,
@@ -41,6 +43,8 @@ def option(
       default: Default value; a tuple for an option that accepts several values.
       explanation: Sentence shown by `--help`.
       choices: Allowed values; empty to allow any value.
+      advice: Dict from a text that is not in `choices` to a sentence that says what to use instead.
+        The error of the command line contains this sentence.
       grid: True if several values form an axis of the hyperparameter grid.
       changes_result: False if the option cannot change the result of a run.
       methods: Names of the methods (attention variants or guides) that use this option. If None,
@@ -53,6 +57,7 @@ def option(
         metadata={
             "explanation": f"{explanation}; several values form a grid" if grid else explanation,
             "choices": choices,
+            "advice": advice or {},
             "grid": grid,
             "changes_result": changes_result,
             "methods": methods,
@@ -171,7 +176,7 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
         groups[group].add_argument(
             make_flag(name),
             dest=name,
-            type=_parse_boolean if value_type is bool else value_type,
+            type=_make_parser(value_type, field.metadata["advice"]),
             nargs="+" if several else None,
             choices=field.metadata.get("choices") or None,
             metavar=None if field.metadata.get("choices") else value_type.__name__.upper(),
@@ -265,6 +270,19 @@ def _value_type(field: dataclasses.Field) -> tuple[type, bool]:
     if typing.get_origin(field.type) is tuple:
         return typing.get_args(field.type)[0], True
     return typing.cast(type, field.type), False
+
+
+def _make_parser(value_type: type, advice: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a function that converts the text of a flag, and refuses the texts in `advice`."""
+    if not advice:
+        return _parse_boolean if value_type is bool else value_type
+
+    def parse(text: str) -> Any:
+        if text in advice:
+            raise argparse.ArgumentTypeError(f"got {text!r}. {advice[text]}")
+        return value_type(text)
+
+    return parse
 
 
 def _parse_boolean(text: str) -> bool:

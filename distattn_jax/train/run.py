@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
     - config.json, data.json and the files of the task, written when the run is opened
     - plan.json and environment.json, written when training begins or resumes
-    - metrics.jsonl, timing.jsonl, events/ and checkpoints/, written during training
+    - metrics.jsonl with its digest, timing.jsonl, events/ and checkpoints/, written during training
     - result.json, written at the end
     - lock, which names the process that trains the run
     """

@@ -1,6 +1,7 @@
 """Cases of the benchmark, and their random input arrays.
 
-A case is one attention variant with the options of its call.
+A case is one attention variant with the options of its call. `CASES` are timed by default.
+`BY_HAND_CASES` compare "xla" with attention written by hand.
 """
 
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import IMPLEMENTATIONS, Attended, Variant
+from experiments.bench.by_hand import FUNCTIONS
 from experiments.bench.shapes import Shape
 from experiments.bench.variants import (
     GLOBAL,
@@ -36,7 +38,8 @@ class Case(NamedTuple):
     Attributes:
       variant: Function that makes the attention variant from the sizes of the inputs and a PRNG
         key.
-      implementation: Name of the implementation. None lets `attention` choose.
+      implementation: Name of the implementation. None lets `attention` choose. "by_hand" and
+        "jax_nn" are the functions of `experiments.bench.by_hand`.
       received: If True, also compute the received attention and its gradient. Received attention
         is the attention that each key receives, summed over queries.
       mask: "keys" hides random keys from all queries, with a mask of shape (B, 1, 1, S). "pairs"
@@ -93,6 +96,29 @@ CASES = {
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
 }
 DEFAULT_CASES = tuple(name for name in CASES if name != "relative_position_64")  # of the table
+# Cases that compare "xla" with attention written by hand.
+BY_HAND = "by_hand"
+COMPARED = {
+    "vanilla": Case(dot_product),
+    "vanilla_key_mask": Case(dot_product, mask="keys"),
+    "distance_aware": Case(distance_aware),
+    "distance_aware_key_mask": Case(distance_aware, mask="keys"),
+    "distance_aware_pair_mask": Case(distance_aware, mask="pairs"),
+    **{
+        name: CASES[name]
+        for name in (
+            *("relative_position", "relative_position_keys", "transformer_xl", "adapted"),
+            *("alibi", "kerple_log", "kerple_power", "t5_bias"),
+        )
+    },
+}
+BY_HAND_CASES = {
+    f"{name}_{implementation}": case._replace(implementation=implementation)
+    for name, case in COMPARED.items()
+    for implementation in (BY_HAND, "jax_nn", "xla")
+    if implementation != "jax_nn" or case.variant is dot_product
+}
+ALL_CASES = CASES | BY_HAND_CASES
 DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 
@@ -164,7 +190,9 @@ def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
 def missing_device(case: Case) -> str | None:
     """Return a description of the device that a case needs, or None if the case can run here."""
     name = case.implementation
-    platforms = [None] if name is None else [each.platform for each in IMPLEMENTATIONS[name]]
+    if name is None or name in FUNCTIONS:
+        return None
+    platforms = [each.platform for each in IMPLEMENTATIONS[name]]
     backend = jax.default_backend()
     can_run = {None, "cuda" if backend == "gpu" else backend} & {*platforms}
-    return None if name is None or can_run else DEVICES[name]
+    return None if can_run else DEVICES[name]

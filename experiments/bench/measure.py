@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.bench.cases import CASES, REFERENCE_CASE, Operands, draw_operands
+from experiments.bench.cases import ALL_CASES, REFERENCE_CASE, Operands, draw_operands
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
@@ -82,10 +82,10 @@ def measure_shape(
 def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Callable[[], Row]:
     """Compile a case at a shape, and draw its inputs. Return a function that measures the case."""
     row = Row(name, case)
-    programs = try_compiling(CASES[case], shape, settings.dtype)
+    programs = try_compiling(ALL_CASES[case], shape, settings.dtype)
     if isinstance(programs, str):
         return lambda: dataclasses.replace(row, message=programs)
-    operands = draw_operands(shape, CASES[case], settings.dtype)
+    operands = draw_operands(shape, ALL_CASES[case], settings.dtype)
     return functools.partial(measure_case, row, shape, programs, operands, settings)
 
 

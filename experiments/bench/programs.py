@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from distattn_jax.attention import Attended, Variant, attention
+from experiments.bench.by_hand import FUNCTIONS
 from experiments.bench.cases import Case, Operands, draw_operands, missing_device
 from experiments.bench.shapes import Shape
 
@@ -214,7 +215,7 @@ def _to_float32(x: Array) -> Array:
 
 
 def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
-    """Call `attention` with the options of a case.
+    """Call `attention`, or a function written by hand, with the options of a case.
 
     The scores of all variants are scaled. By default, `Adapted` does not scale its scores. For
     these inputs, its softmax would then put all weight on one key, and 16-bit inputs would be too
@@ -226,6 +227,8 @@ def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
       *arrays: Query, key, value and attention variant.
     """
     length, width = arrays[0].shape[1], arrays[0].shape[3]
+    if case.implementation in FUNCTIONS:
+        return FUNCTIONS[case.implementation](*arrays, **arguments, scale=width**-0.5)
     return attention(
         *arrays,
         **arguments,

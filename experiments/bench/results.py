@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.bench.cases import CASES
+from experiments.bench.cases import ALL_CASES
 from experiments.bench.pytorch import PEERS
 from experiments.bench.shapes import SHAPES
 from experiments.bench.table import Row, read_rows
@@ -36,7 +36,7 @@ def add_rows(
         content["runs"] = [*stored.get("runs", []), *setup["runs"]]
         merged = {(row.shape, row.case): row for row in read_rows(stored)}
     merged |= {(row.shape, row.case): row for row in rows}
-    orders = [list(SHAPES), [*CASES, *PEERS]]
+    orders = [list(SHAPES), [*ALL_CASES, *PEERS]]
     keys = sorted(merged, key=lambda names: list(map(_find, orders, names)))
     content["lines"] = [dataclasses.asdict(merged[key]) for key in keys]
     return round_numbers(content)

@@ -1,10 +1,11 @@
 """Rows of benchmark results, and functions that format the rows as a text table."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.bench.cases import REFERENCE_CASE
+from experiments.bench.cases import BY_HAND, BY_HAND_CASES, COMPARED, REFERENCE_CASE
 from experiments.bench.shapes import BACKWARD, Shape
 
 COLUMNS = {
@@ -128,6 +129,35 @@ def format_ratios(rows: Sequence[Row], titles: Mapping[str, str]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def format_comparison(rows: Sequence[Row], titles: Mapping[str, str], measure: str) -> str:
+    """Format a Markdown table that compares implementations with attention written by hand.
+
+    The table has one line per case and one column per shape. The lines of attention written by hand
+    have milliseconds or MiB, and the other lines have ratios to them.
+
+    Args:
+      rows: Rows of all shapes. Other cases are left out.
+      titles: Dict from the name of each shape to its title.
+      measure: Field of `Row` to compare: "forward_ms", "both_ms" or "temporary_mib".
+    """
+    numbers = {(row.case, row.shape): getattr(row, measure) for row in rows}
+    unit = "MiB" if measure == "temporary_mib" else "ms"
+    lines = [["", *titles.values()], ["---", *["---:"] * len(titles)]]
+    for case, name in itertools.product(COMPARED, (BY_HAND, "jax_nn", "xla")):
+        full = f"{case}_{name}"
+        if full not in BY_HAND_CASES or not any((full, shape) in numbers for shape in titles):
+            continue
+        found = [numbers.get((full, shape)) for shape in titles]
+        if name == BY_HAND:
+            cells = [EMPTY if number is None else f"{number:.3g}" for number in found]
+        else:
+            hand = [numbers.get((f"{case}_{BY_HAND}", shape)) for shape in titles]
+            cells = [_format_cell(_ratio(*pair), 2) for pair in zip(found, hand, strict=True)]
+        label = full.replace("_", " ")
+        lines.append([f"{label}, {unit}" if name == BY_HAND else label, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 def shorten_message(message: str) -> str:
     """Shorten a message to the part before its first colon: "refused: dtype" to "refused"."""
     return message.partition(":")[0]
@@ -154,6 +184,6 @@ def _tflops(flops: float, milliseconds: float | None) -> float | None:
     return None if milliseconds is None else flops / milliseconds / 1e9
 
 
-def _ratio(milliseconds: float | None, reference: float | None) -> float | None:
-    """Return a time divided by the reference time, or None if either time is None."""
-    return None if milliseconds is None or reference is None else milliseconds / reference
+def _ratio(number: float | None, reference: float | None) -> float | None:
+    """Return a time or a size divided by that of a reference, or None if either is None."""
+    return None if number is None or not reference else number / reference

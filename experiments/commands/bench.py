@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import time
@@ -14,7 +15,13 @@ from etils import epath
 from distattn_jax.train.options import Options, option, parse_options, result_options
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
-from experiments.bench.cases import CASES, DEFAULT_CASES, REFERENCE_CASE
+from experiments.bench.cases import (
+    ALL_CASES,
+    BY_HAND,
+    BY_HAND_CASES,
+    DEFAULT_CASES,
+    REFERENCE_CASE,
+)
 from experiments.bench.measure import WRONG, Settings, measure_shape
 from experiments.bench.programs import FAILED
 from experiments.bench.results import add_rows, check_same_setup
@@ -22,6 +29,7 @@ from experiments.bench.shapes import CPU_SHAPES, DEFAULT_SHAPES, SHAPES, Shape, 
 from experiments.bench.table import (
     Row,
     add_rates,
+    format_comparison,
     format_header,
     format_ratios,
     format_row,
@@ -42,8 +50,9 @@ class Bench(Options):
     shapes: tuple[str, ...] = option(DEFAULT_SHAPES, "sizes of the inputs", choices=tuple(SHAPES))
     cases: tuple[str, ...] = option(
         DEFAULT_CASES,
-        f"cases to time; the reference {REFERENCE_CASE} is always timed first",
-        choices=tuple(CASES),
+        f"cases to time; the reference {REFERENCE_CASE} is always timed first; {BY_HAND} means all "
+        f"{len(BY_HAND_CASES)} cases that compare xla with attention written by hand",
+        choices=(*ALL_CASES, BY_HAND),
     )
     dtype: str = option(
         "auto",
@@ -74,9 +83,15 @@ class Bench(Options):
             raise ValueError("add must be used with output, the folder of the bench.json.")
 
     @property
+    def timed_cases(self) -> list[str]:
+        """Names of the cases to time. The name `by_hand` is replaced by the names of its cases."""
+        expanded = ([*BY_HAND_CASES] if case == BY_HAND else [case] for case in self.cases)
+        return list(dict.fromkeys(itertools.chain(*expanded)))
+
+    @property
     def timed_peers(self) -> list[str]:
         """Names of the functions of PyTorch to time."""
-        return pytorch.select_peers((REFERENCE_CASE, *self.cases)) if self.peers else []
+        return pytorch.select_peers((REFERENCE_CASE, *self.timed_cases)) if self.peers else []
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -124,6 +139,9 @@ def draw_again(path: epath.Path) -> None:
         for name, sizes in content["shapes"].items()
     }
     print(f"\n{format_ratios(rows, titles)}\n")
+    if any(row.implementation == BY_HAND for row in rows):
+        for measure in ("forward_ms", "both_ms", "temporary_mib"):
+            print(f"{measure}\n\n{format_comparison(rows, titles, measure)}\n")
     draw_figure(content, rows, path.parent)
 
 
@@ -194,7 +212,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
     shapes = {name: Shape(**setup["shapes"][name]) for name in bench.shapes}
     references = {name: Row(name, REFERENCE_CASE) for name in shapes}
     for name, shape in shapes.items():
-        for row in measure_shape(name, shape, bench.cases, settings):
+        for row in measure_shape(name, shape, bench.timed_cases, settings):
             if row.case == REFERENCE_CASE:
                 references[name] = row
             yield add_rates(row, shape, references[name])
@@ -207,7 +225,9 @@ def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
     """Print the cases that did not start before the time limit, and how to add them."""
     done = {(row.shape, row.case) for row in rows}
     left_out = {
-        shape: [case for case in (*bench.cases, *bench.timed_peers) if (shape, case) not in done]
+        shape: [
+            case for case in (*bench.timed_cases, *bench.timed_peers) if (shape, case) not in done
+        ]
         for shape in bench.shapes
     }
     left_out = {shape: cases for shape, cases in left_out.items() if cases}

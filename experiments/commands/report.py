@@ -220,6 +220,7 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
         results = Results({name: {"experiment": name, "runs": finished}})
         published = read_published("da_transformer").get(name, {})
         parts.append(experiment_tables(results, name, published))
+    parts += _list_data_warnings(runs)
     parts += _list_unfinished(runs)
     parts += _warn_of_differences(runs)
     directory.mkdir(parents=True, exist_ok=True)
@@ -229,6 +230,12 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
     text = "\n\n".join(parts) + "\n"
     (directory / "report.md").write_text(text)
     return text
+
+
+def _list_data_warnings(runs: Sequence[FoundRun]) -> list[str]:
+    """Return the warnings about the data of the runs, each of them once."""
+    warnings = (line for run in runs for line in Run(run.path).data.get("warnings", []))
+    return list(dict.fromkeys(warnings))
 
 
 def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:

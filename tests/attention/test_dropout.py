@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from distattn_jax import hash
 from distattn_jax.attention import DotProduct, attention
 from distattn_jax.attention.dropout import Dropout, drop_threshold, kept_scale, make_words
 from tests.attention.cases import Sizes, inputs, run_attention
@@ -44,6 +45,15 @@ def test_kept_entries_equal_the_documented_hash():
     a, c = (int(word) for word in make_words(KEY))
     expected = [[byte(i, j) >= 0.25 * 256 for j in range(40)] for i in range(40)]
     np.testing.assert_array_equal(kept_entries(0.25, example=3, head=5, size=40), expected)
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 26, 127, 128, 129, 200, 255, 256])
+def test_flags_of_four_bytes_equal_four_comparisons(threshold):
+    words = jax.random.bits(KEY, (4096,), jnp.uint32)
+    flags = hash.flag_kept_bytes(words, jnp.uint32(threshold))
+    for shift in (0, 8, 16, 24):
+        is_kept = hash.is_kept(words, jnp.uint32(shift), jnp.uint32(threshold))
+        np.testing.assert_array_equal((flags >> shift >> 7) & 1, is_kept)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])

@@ -29,6 +29,7 @@ from distattn_jax.modules.dropout import dropout
 from tests.attention.cases import IMPLEMENTATIONS, Sizes, inputs, select_implementation
 
 ONES = np.ones(4, np.float32)
+TOKENS = np.ones((1, 3, 4), np.float32)
 QKV = [np.asarray(x) for x in inputs(Sizes(queries=3, keys=3, heads=4, value_width=4), "float32")]
 
 
@@ -49,6 +50,21 @@ def bias(parameters, function):
 
 def decoder():
     return modules.Decoder(2, 4, 1, hidden_features=4, rngs=nnx.Rngs(0))
+
+
+def pool(tokens, **arguments):
+    return modules.AdditivePooling(4, rngs=nnx.Rngs(0))(tokens, **arguments)
+
+
+def encode(**arguments):
+    encoder = modules.Encoder(1, 4, 1, hidden_features=4, rngs=nnx.Rngs(0))
+    return encoder(TOKENS, **arguments)
+
+
+def decode(**arguments):
+    layer = modules.MultiHeadAttention(2, 4, decode=True, rngs=nnx.Rngs(0))
+    layer.init_cache((1, 3, 4))
+    return layer(TOKENS[:, :1], **arguments)
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "uint32", "int64"])
@@ -126,8 +142,25 @@ def test_dropout_of_everything_has_gradient_zero():
     np.testing.assert_array_equal(gradient, 0)
 
 
-def test_numpy_zero_needs_no_dropout_key():
-    np.testing.assert_array_equal(attend(dropout_rate=np.float32(0)).values, attend().values)
+@pytest.mark.parametrize("zero", [np.float32(0), np.zeros((), "float16"), jnp.float32(0), 0])
+def test_a_known_rate_of_zero_needs_no_dropout_key(zero):
+    expected = attend().values
+    np.testing.assert_array_equal(attend(dropout_rate=zero).values, expected)
+    compiled = jax.jit(lambda: attend(dropout_rate=zero).values)()
+    np.testing.assert_allclose(compiled, expected, rtol=1e-6)
+
+
+def test_a_known_distance_may_be_an_array_inside_of_jit():
+    distance = jnp.float32(2)
+
+    @jax.jit
+    def make(traced):
+        module = modules.RelativePosition(
+            1, 2, 3, key_distance=distance, value_distance=traced, rngs=nnx.Rngs(0)
+        )
+        return module().keys
+
+    np.testing.assert_array_equal(make(1)[0, 0], make(1)[0, 1])
 
 
 @pytest.mark.parametrize("size", [2**31, sys.maxsize])
@@ -190,7 +223,7 @@ INVALID = {
     ),
     "width must be even": lambda: sinusoid(jnp.arange(3), 5, "float32"),
     "first must be an integer or an array of integers; got": lambda: modules.add_positions(
-        np.ones((1, 3, 4), np.float32), first=np.float32(1.5)
+        TOKENS, first=np.float32(1.5)
     ),
     "query_offset must lie between -2147483642 and 2147483642": lambda: attend(
         query_offset=2**31 - 1, is_causal=True
@@ -202,11 +235,9 @@ INVALID = {
         ONES, jnp.float32(2), nnx.Rngs(0)
     ),
     "lengths must be one integer per example, shape (1,); got [2]": lambda: decoder()(
-        np.ones((1, 3, 4), np.float32), lengths=[2]
+        TOKENS, lengths=[2]
     ),
-    "lengths must be one integer .* got [3]": lambda: modules.AdditivePooling(4, rngs=nnx.Rngs(0))(
-        np.ones((1, 3, 4), np.float32), lengths=[3]
-    ),
+    "lengths must be one integer .* got [3]": lambda: pool(TOKENS, lengths=[3]),
     "lengths must be one integer per example, shape (2,); got [3, 3]": lambda: (
         guiding.map_discrimination(np.ones((2, 1, 2, 3), np.float32), [3, 3])
     ),
@@ -214,10 +245,60 @@ INVALID = {
         np.ones((2, 3, 3), np.float32), [2, 2]
     ),
     "caches must have one entry for each of the 2 layers; got 1": lambda: decoder()(
-        np.ones((1, 1, 4), np.float32), caches=decoder().init_caches(1, 4)[:1]
+        TOKENS[:, :1], caches=decoder().init_caches(1, 4)[:1]
+    ),
+    "caches must be None or have a KeyValueCache for each layer; got ['NoneType', 'NoneType']": (
+        lambda: decoder()(TOKENS[:, :1], caches=[None, None])
+    ),
+    "caches must be None or have a KeyValueCache for each layer; got int": lambda: decoder()(
+        TOKENS[:, :1], caches=3
+    ),
+    "is_causal must be True or False; got 'x'": lambda: decode(is_causal="x"),
+    "dropout_rate must be a number; got Array((), dtype=key": lambda: attend(
+        dropout_rate=jax.random.key(0), dropout_key=jax.random.key(0)
+    ),
+    "The result of DistanceBias.function must .* real numbers; got dtype complex64": bias(
+        ONES, lambda distance, slope: -1j * slope * distance
+    ),
+    "The result of DistanceAware.mapping must .* real numbers; got dtype complex64": lambda: attend(
+        DistanceAware(ONES, ONES, lambda x, shape: 1j * x)
+    ),
+    "num_heads must be an integer of at least 1; got True": lambda: alibi_slopes(True),
+    "DistanceBias.parameters must be an array of real numbers; got dtype object": bias(
+        np.asarray([1, None, 1, 1]), "alibi"
+    ),
+    "tolerance must be None or at least 0; got a": lambda: DistanceAware(ONES, ONES, tolerance="a"),
+    "key_lengths must be one integer per example, shape (2,); got .* object": lambda: attend(
+        key_lengths=np.asarray([1, None])
+    ),
+    "position must be an array of integers; got": lambda: sinusoid(ONES, 4, "float32"),
+    "dtype must be float32 or float64; got float16": lambda: sinusoid(jnp.arange(3), 4, "float16"),
+    "embeddings must be floating point; got dtype int64": lambda: modules.add_positions(
+        np.ones((1, 3, 4), int)
+    ),
+    "first must have at most the batch axes of embeddings, (1,); got": lambda: (
+        modules.add_positions(TOKENS, first=np.zeros((1, 3), int))
+    ),
+    "tokens must be floating point; got dtype int64": lambda: pool(TOKENS.astype(int)),
+    "mask must be boolean, True for valid tokens; got list": lambda: pool(
+        TOKENS, mask=[[True, True, True]]
+    ),
+    "mask must have one entry for each token, shape (1, 3); got (1, 4)": lambda: pool(
+        TOKENS, mask=np.ones((1, 4), bool)
+    ),
+    "value must have the 2 tokens of key; got 1": lambda: modules.KeyValueCache.empty(
+        1, 8, 1, 4, "float32"
+    ).append(TOKENS[:, :2, None], TOKENS[:, :1, None]),
+    "rngs must be random number generators": lambda: dropout(TOKENS, 0.1, jax.random.key(0)),
+    "memory must be None or a SegmentMemory; got int": lambda: encode(memory=3),
+    "memory must be that of 1 layers and 1 examples; got .* (2, 1, 5, 4)": lambda: encode(
+        memory=modules.SegmentMemory.empty(2, 1, 5, 4)
+    ),
+    "key_distance must be None or an integer of at least -1; got 1.5": lambda: (
+        modules.RelativePosition(2, 4, 3, key_distance=1.5, rngs=nnx.Rngs(0))
     ),
     "key must fit into the cache, .* (3, 4, 1, 4); got shape (1, 1, 1, 4)": lambda: decoder()(
-        np.ones((1, 1, 4), np.float32), caches=decoder().init_caches(3, 4)
+        TOKENS[:, :1], caches=decoder().init_caches(3, 4)
     ),
 }
 

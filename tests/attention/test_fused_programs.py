@@ -56,6 +56,17 @@ def test_programs_contain_the_kernels_of_the_platform_that_they_are_lowered_for(
         assert ("tpu_custom_call" in text) == (platform == "tpu"), platform
 
 
+def test_kernels_of_16_bit_inputs_lower_with_64_bit_numbers_enabled():
+    arrays, variant = (
+        inputs(SMALL, "bfloat16"),
+        DistanceBias((jnp.ones(1), jnp.ones(1)), "kerple_log"),
+    )
+    with jax.enable_x64(True):
+        traced = jax.jit(outputs_and_gradients).trace(*arrays, variant)
+        for platform, name in (("cuda", "mosaic_gpu"), ("tpu", "tpu_custom_call")):
+            assert name in traced.lower(lowering_platforms=(platform,)).as_text()
+
+
 GUIDED_MODEL = PretrainedConfig(
     family="bert",
     vocabulary=50,
@@ -164,7 +175,7 @@ def test_every_kernel_lowers(variant, sizes, arguments):
 
 
 def ripple(distance, parameters):
-    """Return a bias with 4 parameters per head, so that the kernels read 5 tables."""
+    """Return a bias with 4 parameters per head, so that the kernels read a table."""
     height, decay, frequency, phase = parameters
     return height * jnp.exp(-decay * jnp.abs(distance)) * jnp.cos(frequency * distance + phase)
 

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
     schedule_blocks,
@@ -261,11 +262,46 @@ def test_diagonal_blocks_cover_every_visible_pair(block_rows, window):
                 assert tile * size < lengths[example, 0], "a tile beyond the queries is visited"
 
 
-@pytest.mark.parametrize(("blocks", "expected"), [(7, 7), (999, 132)])
+@pytest.mark.parametrize(("blocks", "expected"), [(1, 6), (999, 132)])
 def test_persistent_kernels_have_at_most_one_thread_block_per_processor(
     blocks, expected, monkeypatch
 ):
     module = "distattn_jax.attention.fused.gpu.tile_configs"
     monkeypatch.setattr(f"{module}.count_processors", lambda: 132)
-    assert count_thread_blocks(TileConfig(is_persistent=True), blocks) == expected
-    assert count_thread_blocks(TileConfig(is_persistent=False), blocks) == blocks
+    order = BlockOrder(TileConfig(is_persistent=True), 2, 3, blocks, is_within_head=False)
+    assert order.thread_blocks == expected
+    order = order._replace(config=TileConfig(is_persistent=False))
+    assert order.thread_blocks == 6 * blocks
+
+
+@pytest.mark.parametrize(
+    ("heads", "blocks", "parts"), [(768, 2, 1), (128, 16, 1), (64, 64, 2), (64, 43, 2), (16, 9, 5)]
+)
+def test_few_thread_blocks_share_a_head(heads, blocks, parts, monkeypatch):
+    """A thread block within one head needs memory for one number per relative position."""
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: 132)
+    order = BlockOrder(TileConfig(), 1, heads, blocks, is_within_head=True)
+    assert order.parts == parts
+
+
+@pytest.mark.parametrize("is_persistent", [False, True])
+@pytest.mark.parametrize("is_within_head", [False, True])
+@pytest.mark.parametrize("blocks", [1, 4, 7])
+def test_thread_blocks_compute_each_block_of_rows_once(
+    is_persistent, is_within_head, blocks, monkeypatch
+):
+    """Five processors divide neither the blocks nor the heads evenly."""
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: 5)
+    order = BlockOrder(TileConfig(is_persistent=is_persistent), 2, 3, blocks, is_within_head)
+    visited = []
+    for thread_block in range(order.thread_blocks):
+        visits = [
+            order.locate(jnp.int32(thread_block), i)
+            for i in range(int(order.count_rounds(jnp.int32(thread_block))))
+        ]
+        if is_within_head:
+            assert len({(int(x.example), int(x.head)) for x in visits}) == 1
+        visited += [(int(x.example), int(x.head), int(x.block)) for x in visits]
+    assert sorted(visited) == [*itertools.product(range(2), range(3), range(blocks))]

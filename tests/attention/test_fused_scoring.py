@@ -172,7 +172,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
 
     distances = Distances(lambda: jnp.arange(2.0 * length))
     coefficients = unstack_coefficients(operands.coefficients[0, 0])
-    value = scoring.evaluate(distances, coefficients)
+    value = function.evaluate(distances, coefficients)
     cotangent = FunctionCotangent(lambda: jnp.ones_like(value), lambda: value)
     of_slope, _ = function.gradients(cotangent, distances, value, coefficients)
     is_constant = (value == coefficients.far) & (of_slope == 0)
@@ -185,14 +185,14 @@ def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_produc
     coefficients = make_coefficients(0.5, 1.0, far=0.75)
     products = jnp.asarray([-2.0, 0.0, 0.5, 3.0])
     plain = scoring.score(products, None, coefficients, for_gradient=True)
-    folded = scoring.score_derivatives(products, coefficients)
+    folded = scoring.score_derivatives(products, None, coefficients)
     multiplier = scoring.score_multiplier(coefficients, is_far=True)
     expected = scoring.product_gradient(jnp.exp2(plain.scores * multiplier), plain, coefficients)
     weights = jnp.exp2(folded.scores * multiplier + folded.log_derivative)
     actual = scoring.product_gradient(weights, folded, coefficients)
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     linear = DistanceScoring(0.25, LINEAR, is_additive=False)
-    assert linear.score_derivatives(products, coefficients) is None, "f may be negative"
+    assert linear.score_derivatives(products, None, coefficients) is None, "f may be negative"
 
 
 def test_each_head_has_its_own_radius_and_nan_is_never_far():
@@ -208,15 +208,15 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     assert skips[0, :2].all()
 
 
-def test_a_head_skips_distances_at_which_its_tables_are_small():
-    """The tables are those of i - j from -40 to 50, and the first query has the position 7."""
+def test_a_head_skips_distances_at_which_the_bound_of_its_table_is_small():
+    """The bound is that of i - j from -40 to 50, and the first query has the position 7."""
     query = np.ones((1, 50, 3, 16))
     distance = np.abs(np.arange(-40, 51) + 7)
     small, large = np.full(91, 2.0**-15), np.full(91, 2.0**-9)
     f = np.stack([np.where(distance < 20, 1, small), np.where(distance < 20, 1, large), small])
     derivative = np.stack([np.where(distance < 30, 1, small), small, small])
     operands = make_operands(query, query[:, :40], [[0.0] * 3])._replace(
-        tables=tuple(jnp.asarray(table[None], jnp.float32) for table in (f, derivative)),
+        table_bound=jnp.asarray(np.maximum(f, derivative)[None], jnp.float32),
         offset=jnp.asarray([7]),
     )
     radius, skips = find_table_radius(operands, 2.0**-10)

@@ -34,8 +34,7 @@ SCORINGS = {
     "dot product": DotProductScoring(1.0),
     "tabulated function": DistanceScoring(1.0, SIGMOID, False),
     "computed function": DistanceScoring(1.0, LINEAR, True),
-    "two tables": TableScoring(1.0, True, 1),
-    "five tables": TableScoring(1.0, True, 4),
+    "table": TableScoring(1.0, True),
     "relations": RelationScoring(1.0, 16, True, True),
     "relation products": RelationScoring(1.0, 16, True, False),
     "tables of relations": RelationScoring(1.0, 64, True, True, multiplies_tables=True),
@@ -81,9 +80,7 @@ def make_call(
         key_segments=rows if segments else None,
         dropout_words=make_type(heads, 3, dtype=jnp.uint32) if dropout else None,
         dropout_scale=make_type(heads, 1) if dropout else None,
-        tables=(make_type(heads, 2 * length + 1),) * (1 + len(scoring.gradient_names))
-        if scoring.reads_tables
-        else (),
+        table=make_type(heads, 2 * length + 1) if scoring.reads_table else None,
         relation_products=make_type(length, heads, relations)
         if scoring.has_relation_products
         else None,
@@ -154,7 +151,7 @@ def test_smaller_chips_get_smaller_tiles():
             assert max(needed.values()) <= limit, (limit, width, name, needed)
 
 
-@pytest.mark.parametrize(("limit", "width"), [(AMPERE, 128), (ADA, 64)])
+@pytest.mark.parametrize(("limit", "width"), [(ADA, 128), (ADA, 64)])
 def test_tiles_that_fit_nowhere_are_reported(limit, width):
     with pytest.raises(ValueError, match=f"must fit into {limit} bytes of shared memory"):
         select_tile_configs(*make_call(SCORINGS["positions"], width=width), limit)
@@ -178,9 +175,10 @@ def run_kernel(kernel, plan, operands):
     ("name", "arguments"),
     [
         ("dot product", {"mask": "keys"}),
-        ("five tables", {"width": 128, "segments": True}),
+        ("table", {"width": 128, "segments": True}),
         ("relations", {"width": 16, "dropout": True}),
         ("positions", {"mask": "pairs", "segments": True}),
+        ("positions", {"width": 128, "dropout": True}),
     ],
 )
 def test_the_number_of_bytes_is_that_of_mosaic(name, arguments):

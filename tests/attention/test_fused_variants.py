@@ -278,3 +278,19 @@ def test_values_equal_those_of_the_reference(variant, lengths):
         for name in ("pallas", "reference")
     )
     assert_close({"values": fused}, {"values": exact}, "float16")
+
+
+def cosines(distance, parameters):
+    """Bias with 12 parameters per head."""
+    return sum(parameters[i] * jnp.cos(i * distance / 20) for i in range(12))
+
+
+def test_a_bias_with_twelve_parameters_in_several_blocks_of_a_head(monkeypatch):
+    """One processor computes all blocks of a head, and adds to the same sums along diagonals."""
+    monkeypatch.setattr(tile_configs, "count_processors", lambda: 1)
+    jax.clear_caches()  # compiled programs contain the order of the blocks
+    sizes = Sizes(batch=2, queries=270, keys=70, heads=1, width=16, value_width=16)
+    (parameters,) = random_arrays(4, (1, 12), dtype="float32")
+    variant = DistanceBias(parameters, cosines)
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=jnp.asarray([-50, 3]))
+    jax.clear_caches()

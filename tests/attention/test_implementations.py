@@ -15,9 +15,11 @@ from distattn_jax.attention import (
     attention,
     devices,
     implementations,
+    xla,
 )
 from distattn_jax.attention.implementations import Implementation
 from tests.attention.cases import VARIANTS, Sizes, inputs, needs_kernels
+from tests.programs import iterate_shapes
 
 
 @pytest.mark.parametrize("name", ["dot_product", "adapted"])
@@ -144,3 +146,22 @@ def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blo
         return attention(query, query, query, DotProduct(), implementation="xla").values.sum()
 
     assert ("scan[" in str(jax.make_jaxpr(jax.grad(loss))(array))) == has_blocks
+
+
+def test_the_largest_map_of_a_gpu_is_a_setting(monkeypatch):
+    monkeypatch.setattr(devices, "local_platform", lambda: "cuda")
+    array = jax.ShapeDtypeStruct((1, 64, 2, 8), "float32")
+
+    def count_rows(limit):
+        monkeypatch.setattr(xla, "LARGEST_GPU_MAP", limit)
+        call = functools.partial(attention, variant=DotProduct(), implementation="xla")
+        program = jax.make_jaxpr(lambda query: call(query, query, query))(array)
+        return {
+            shape[-2]
+            for shape in iterate_shapes(program.jaxpr)
+            if len(shape) > 1 and shape[-1] == 64
+        }
+
+    row = 2 * 64 * 4  # bytes of one query in the map of both heads
+    assert 64 in count_rows(64 * row)
+    assert max(count_rows(32 * row)) == 32

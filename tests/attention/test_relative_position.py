@@ -11,7 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distattn_jax.attention import DotProduct, RelativePosition, attention
-from distattn_jax.attention.variants.relative_position import add_by_relation, sum_by_relation
+from distattn_jax.attention.variants.relative_position import (
+    add_by_relation,
+    add_gathered,
+    sum_by_relation,
+)
 from distattn_jax.attention.variants.skew import skew, unskew
 from tests.attention.cases import CLOSE, Sizes, inputs, random_arrays, run_attention
 
@@ -46,13 +50,15 @@ def test_add_by_relation_equals_a_gather_and_sum_by_relation_is_its_transpose(k,
     @jax.jit
     def add_and_sum(offset):
         zeros = jnp.zeros((queries, keys))
-        return add_by_relation(zeros, rows, offset), sum_by_relation(weights, k, offset)
+        added = [add(zeros, rows, offset) for add in (add_by_relation, add_gathered)]
+        return added, sum_by_relation(weights, k, offset)
 
     for offset in offsets:
         row, column = np.indices((queries, keys))
         relation = np.clip(column - row - offset, -k, k) + k
-        added, summed = jax.device_get(add_and_sum(jnp.int32(offset)))
+        (added, gathered), summed = jax.device_get(add_and_sum(jnp.int32(offset)))
         np.testing.assert_allclose(added, np.take_along_axis(np.asarray(rows), relation, 1))
+        np.testing.assert_array_equal(gathered, added)
         np.testing.assert_allclose(
             np.vdot(summed, rows), np.vdot(weights, added), rtol=1e-4, atol=1e-5
         )
@@ -93,3 +99,23 @@ def test_skew_equals_a_gather_and_unskew_is_its_transpose(queries, keys):
     skewed, actual, expected = run(by_position, by_key)
     np.testing.assert_array_equal(skewed, by_position[row, queries - 1 - row + column])
     np.testing.assert_array_equal(actual, expected)
+
+
+def test_derivatives_of_add_by_relation_are_those_of_a_gather():
+    scores, rows, change = random_arrays(5, (7, 9), (7, 5), (7, 5), dtype="float32")
+
+    def derivatives(add):
+        def loss(rows):
+            return jnp.sin(add(scores, rows, jnp.int32(1))).sum()
+
+        return jax.jvp(jax.grad(loss), (rows,), (change,))
+
+    actual, expected = jax.jit(lambda: tuple(map(derivatives, (add_by_relation, add_gathered))))()
+    chex.assert_trees_all_close(actual, expected, **CLOSE)
+
+
+@pytest.mark.parametrize(("platform", "gathers"), [("cuda", True), ("rocm", True), ("cpu", False)])
+def test_only_gpus_gather_all_entries(platform, gathers):
+    arrays = jnp.zeros((7, 9)), jnp.zeros((7, 5)), jnp.int32(1)
+    lowered = jax.jit(add_by_relation).trace(*arrays).lower(lowering_platforms=(platform,))
+    assert ("scatter" not in lowered.as_text()) == gathers

@@ -10,10 +10,8 @@ import pytest
 from distattn_jax.attention import (
     Adapted,
     DistanceAware,
-    DistanceBias,
     DotProduct,
     RelativePosition,
-    T5Buckets,
     TransformerXL,
     attention,
     devices,
@@ -25,10 +23,6 @@ from distattn_jax.attention.variants.variant import variant
 from tests.attention.cases import Sizes, inputs
 
 DISTANCE_AWARE = DistanceAware(jnp.ones(3), jnp.ones(3))
-
-
-def polynomial(x, shape):
-    return jnp.polyval(shape, x)
 
 
 @variant
@@ -44,12 +38,6 @@ UNSUPPORTED = {
         "width": 72,
     },
     "adjust must be early": {"variant": dataclasses.replace(DISTANCE_AWARE, adjust=late_multiply)},
-    "must have at most 4 parameters per head; got 6": {
-        "variant": DistanceAware(jnp.ones(3), jnp.ones((3, 5)), polynomial)
-    },
-    "relations must be clipped at most at 128; got 200": {
-        "variant": DistanceBias(jnp.ones((3, 32)), T5Buckets(max_distance=200))
-    },
     "relations must be clipped at most at 128; got 129": {
         "variant": RelativePosition(jnp.ones((1, 259, 4)))
     },

@@ -81,3 +81,8 @@ def test_missing_and_ambiguous_files_are_named(make, files, message):
 def test_a_file_without_words_is_refused(make):
     with pytest.raises(DataError, match="has no rows for the split 'test'"):
         make(**{"test.txt": "\n# nothing\n"}).prepare()
+
+
+def test_a_sentence_in_two_splits_is_found_whatever_its_tags(make):
+    (warning,) = make(**{"dev.txt": "New O\nYork B-PER\n"}).describe_repeats()
+    assert warning.startswith("warning: test shares 1 of its 1 sentences (100.0 %) with validation")

@@ -129,3 +129,10 @@ def test_splits_are_drawn_if_missing_and_claims_on_one_paper_are_in_one_split(tm
 def test_an_error_names_file_and_line(tmp_path, files, message):
     with pytest.raises(DataError, match=re.escape(message)):
         make_builder(tmp_path, **files).prepare()
+
+
+def test_a_claim_in_two_splits_is_found_whatever_its_papers(tmp_path):
+    claims = [*CLAIMS[:11], {**CLAIMS[11], "claim": CLAIMS[3]["claim"]}]
+    (warning,) = make_builder(tmp_path, claims=claims).describe_repeats()
+    expected = "test shares 1 of its 4 claims (25.0 %) with train, e.g. number 4, which is number 3"
+    assert warning.startswith(f"warning: {expected} of train.")

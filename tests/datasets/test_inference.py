@@ -155,3 +155,12 @@ def test_missing_files_are_an_error_that_names_them(tmp_path):
         MedNli(manual_dir=tmp_path, data_dir=tmp_path)
     with pytest.raises(DataError, match=r"manual-dir\) must be the folder with .* got None"):
         MedNli(data_dir=tmp_path)
+
+
+def test_pairs_in_two_splits_are_found_only_if_both_sentences_are_equal(tmp_path):
+    pairs = [("neutral", "train 0", "A fever."), ("entailment", " train  1", "No fever.")]
+    raw = write(tmp_path / "raw", "mli_{}_v1.jsonl", {**MED_NLI, "test": pairs})
+    builder = MedNli(manual_dir=raw, data_dir=tmp_path / "data")
+    assert [(r.split, r.other, r.count, r.place, r.other_place) for r in builder.repeats] == [
+        ("test", "train", 1, 2, 2)
+    ]

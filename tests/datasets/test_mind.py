@@ -266,3 +266,11 @@ def test_preparing_and_reading_need_less_memory_than_the_log(tmp_path):
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["read"] >= IMPRESSIONS // CLICKED  # each click of train is an example
     assert found["growth"] < found["log"] / 10
+
+
+def test_an_impression_in_two_splits_is_found_although_candidates_of_train_are_drawn(tmp_path):
+    time = "11/15/2019 3:00:00 AM"
+    logs = {**LOGS, "dev": [*LOGS["dev"], (time, *LOGS["train"][4][1:])]}
+    news = {**NEWS, "dev": NEWS["train"] + NEWS["dev"][1:2]}
+    (warning,) = make_builder(tmp_path, news=news, logs=logs).describe_repeats()
+    assert warning.startswith("warning: test shares 1 of its 2 impressions (50.0 %) with train")

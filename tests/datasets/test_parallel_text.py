@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from distattn_jax.data import DataError, load_split
+from distattn_jax.data.repeats import Repeats
 from distattn_jax.datasets.parallel_text import ParallelText
 
 PAIRS = {
@@ -37,6 +38,10 @@ def test_pairs_are_read_and_empty_sides_are_counted(folder, tmp_path):
     ]
     assert load_split(builder, "test") == [{"de": "eine Katze", "en": "a cat"}]
     assert builder.left_out == {"pairs of train with an empty side": 1}
+    assert builder.repeats == [
+        Repeats("validation", "train", 1, 1, 1, 1),
+        Repeats("test", "train", 1, 1, 1, 2),
+    ]
 
 
 @pytest.mark.parametrize(("longer", "shorter"), [("en", "de"), ("de", "en")])

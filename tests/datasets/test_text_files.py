@@ -3,6 +3,7 @@
 import json
 import pickle
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,48 @@ def test_examples_are_loaded_in_order_with_the_names_of_their_labels(raw, tmp_pa
         load_split(builder, "dev")
 
 
+def test_texts_in_two_splits_are_counted_once_and_stored_with_the_examples(raw, tmp_path):
+    write(raw, "test", [("weh", "a"), (" so,  so\n", "a")])  # Spaces and labels do not matter.
+    for _ in range(2):  # The second builder finds the prepared examples.
+        builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+        assert builder.describe_repeats() == [
+            "warning: test shares 1 of its 2 texts (50.0 %) with train, e.g. number 2, which is "
+            "number 3 of train. Scores on shared texts may be too high."
+        ]
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        *((f"train[{part}]", "a part of one") for part in ("abc", "2", ":200%", ":1e3", "9:")),
+        ("train[", "a part of one"),
+        *((f"train[{part}]", "must contain examples") for part in (":0", "2:1", "3:1", "90%:10%")),
+    ],
+)
+def test_a_wrong_part_of_a_split_is_refused(raw, tmp_path, split, message):
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+    with pytest.raises(ValueError, match=rf"split \(--split\) .*{message}.*{re.escape(split)}"):
+        load_split(builder, split)
+
+
+def test_a_limit_on_the_size_of_files_is_named(raw, tmp_path):
+    builder = TextFiles(manual_dir=raw, data_dir=tmp_path / "prepared")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    try:
+        with pytest.raises(DataError, match=r"text_files: a file is larger .* \(see ulimit -f\)"):
+            builder.prepare()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    builder.prepare()
+
+
+def test_a_bucket_is_no_folder_of_prepared_examples(raw):
+    message = r"\(--data.directory\) must be a local folder; got gs://bucket/data"
+    with pytest.raises(DataError, match=message):
+        TextFiles(manual_dir=raw, data_dir="gs://bucket/data")
+
+
 class OvertakenTextFiles(TextFiles):
     """Builder whose `rival` prepares the same examples while this builder reads them."""
 
@@ -71,7 +114,7 @@ def test_builders_that_prepare_the_same_examples_at_the_same_time_all_use_them(r
         loaded = {split: [row["text"] for row in load_split(builder, split)] for split in EXAMPLES}
         assert loaded == expected
         assert builder.left_out == {"without a label": 1}
-    assert [path.name for path in Path(first.data_dir).parent.iterdir()] == ["1.0.0"]
+    assert [path.name for path in Path(first.data_dir).parent.iterdir()] == ["1.1.0"]
 
 
 def test_prepared_files_are_reused_until_the_raw_files_change(raw, tmp_path):
@@ -136,10 +179,3 @@ def test_preparing_and_reading_do_not_import_tensorflow(raw, tmp_path):
     run = [sys.executable, "-W", "error", "-c", program]
     output = subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     assert output.splitlines()[-1] == "3 False"
-
-
-@pytest.mark.parametrize("split", ["train[abc]", "train[:0]", "test[:200%]"])
-def test_a_wrong_part_of_a_split_is_named(raw, tmp_path, split):
-    builder = TextFiles(manual_dir=raw, data_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"split \(--split\) must .*" + re.escape(split)):
-        load_split(builder, split)

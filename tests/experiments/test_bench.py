@@ -10,10 +10,10 @@ import pytest
 
 from distattn_jax.attention import attention
 from experiments.__main__ import main
-from experiments.bench import cases, programs, pytorch, shapes, timing
+from experiments.bench import by_hand, cases, programs, pytorch, shapes, timing
 from experiments.bench.measure import Settings
 from experiments.bench.processes import measure_in_processes
-from experiments.bench.table import Row, add_rates, format_ratios, format_row
+from experiments.bench.table import Row, add_rates, format_comparison, format_ratios, format_row
 from experiments.commands import bench
 
 ARGUMENTS = ("bench", "--shapes", "bert", "--repeats", "1", "--cases")
@@ -286,3 +286,49 @@ def test_no_case_is_compiled_after_its_deadline():
     counts = []
     assert not [*measure_in_processes(["name"], sys.exit, 2, -np.inf, counts.append)]
     assert counts == [0]
+
+
+def test_attention_written_by_hand_equals_the_reference():
+    names = ("distance_aware_key_mask", "relative_position", "transformer_xl", "adapted", "t5_bias")
+    chosen = ["vanilla_key_mask_jax_nn", *(f"{name}_by_hand" for name in names)]
+    compared = {name: cases.BY_HAND_CASES[name] for name in chosen}
+    shape = SMALL._replace(length=24)  # longer than the largest distance of the relations
+    operands = {
+        name: cases.draw_operands(shape, case, "float32") for name, case in compared.items()
+    }
+
+    @jax.jit
+    def attend(operands):
+        pairs = {}
+        for name, inputs in operands.items():
+            call, arguments = by_hand.FUNCTIONS[compared[name].implementation], inputs.arguments
+            expected = attention(*inputs[:4], **arguments, scale=0.5, implementation="reference")
+            pairs[name] = call(*inputs[:4], **arguments, scale=0.5).values, expected.values
+        return pairs
+
+    for name, (actual, expected) in attend(operands).items():
+        np.testing.assert_allclose(actual, expected, atol=3e-6, err_msg=name)
+
+
+def test_by_hand_is_the_name_of_all_cases_that_compare_with_it():
+    chosen = bench.Bench(cases=("alibi", "by_hand")).timed_cases
+    assert chosen == ["alibi", *cases.BY_HAND_CASES]
+    assert {"t5_bias_by_hand", "t5_bias_xla", "vanilla_jax_nn"} < {*chosen}
+
+
+def test_the_comparison_has_ratios_to_attention_written_by_hand():
+    rows = [
+        Row("bert", "alibi_by_hand", both_ms=2.0, temporary_mib=300.0),
+        Row("bert", "alibi_xla", both_ms=2.1, temporary_mib=150.0),
+        Row("bert", "alibi", both_ms=0.2),
+        Row("mid", "alibi_by_hand", message="out of memory"),
+    ]
+    titles = {"bert": "bert B64", "mid": "mid B8"}
+    header = ["|  | bert B64 | mid B8 |", "| --- | ---: | ---: |"]
+    assert format_comparison(rows, titles, "both_ms").splitlines() == [
+        *header,
+        "| alibi by hand, ms | 2 | - |",
+        "| alibi xla | 1.05 | - |",
+    ]
+    *_, memory = format_comparison(rows, titles, "temporary_mib").splitlines()
+    assert memory == "| alibi xla | 0.50 | - |"

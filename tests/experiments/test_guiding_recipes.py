@@ -10,10 +10,12 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
 from distattn_jax.tasks import load, make_task, prepare
 from distattn_jax.tasks.fine_tuning import guide_options
 from distattn_jax.train import RunError, Trainer, journal
+from distattn_jax.train.members import placeholder_setting
 from distattn_jax.train.options import parse_options
 from distattn_jax.train.run import Run, experiment_folder
 from experiments.__main__ import main
@@ -66,11 +68,30 @@ def write_covid_fact(folder):
             file.write("\n")
 
 
+def write_texts(folder):
+    """Write labelled texts in the files train, validation and test. Two splits share a text."""
+    generator = random.Random(2)
+    for split, rows in (("train", 32), ("validation", 8), ("test", 7)):
+        with (folder / f"{split}.jsonl").open("w") as file:
+            for i in range(rows):
+                row = {"text": make_text(generator, 4), "label": ("praise", "complaint")[i % 2]}
+                file.write(json.dumps(row) + "\n")
+            if split != "validation":
+                file.write(json.dumps({"text": "virus . is good", "label": "praise"}) + "\n")
+
+
+WRITERS = {
+    "multinli": write_multinli,
+    "covid_fact": write_covid_fact,
+    "guided_texts": write_texts,
+}
+
+
 def make_config(folder, recipe, *flags):
     """Return the configuration of a recipe with small sizes and the given flags."""
     if not (folder / "model").exists():
         write_model(folder / "model")
-        {"multinli": write_multinli, "covid_fact": write_covid_fact}[recipe](folder)
+        WRITERS[recipe](folder)
     small = (
         f"--model.pretrained {folder}/model --data.manual-dir {folder} "
         f"--data.directory {folder}/prepared --output.directory {folder}/runs "
@@ -98,6 +119,20 @@ def check_result(run, metrics, weights):
             assert all(math.isfinite(value) for value in member[split].values())
     assert result["step_bytes"] > 4 * result["parameters"]
     assert Run(run).step_seconds > 0
+
+
+def list_guide_losses(task, batch):
+    """Trace a model on a batch. Check shapes, and return the names of the guide's losses."""
+    setting = placeholder_setting(task.config)
+    model = nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0)))
+    outputs = nnx.eval_shape(
+        lambda model, batch: task.apply_for_training(model, batch, setting, None), model, batch
+    )
+    assert outputs.logits.shape == (len(batch["label"]), len(task.labels))
+    losses = task.weighted_losses(setting)
+    for loss, _ in losses.values():
+        assert jax.eval_shape(loss, outputs, batch).shape == batch["label"].shape
+    return set(losses)
 
 
 def raise_out_of_memory(_):
@@ -141,6 +176,21 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     stored_results.write_results(content, tmp_path)
     row = f"| multinli | model | {content['data']['pretrained']['digest']} | bert |"
     assert row in REPORT.detail(load_results(tmp_path))
+
+
+def test_own_texts_have_the_losses_of_each_guide_and_shared_texts_are_reported(tmp_path):
+    config = make_config(tmp_path, "guided_texts")
+    prepared = prepare(config)
+    assert prepared.labels == ("complaint", "praise")
+    batch = prepared.tables["train"].take(np.arange(8), 16)
+    names = {
+        method: list_guide_losses(make_task(config.for_method(method), prepared), batch)
+        for method in config.methods
+    }
+    assert names == {"none": set(), "mdg": {"mdg"}, "pdg": {"pdg"}, "ag": {"mdg", "pdg"}}
+    (warning,) = prepared.about["warnings"]
+    assert "test shares 1 of its 8 texts (12.5 %) with train, e.g. number 8, which" in warning
+    assert prepared.messages.count(warning) == 1
 
 
 def test_evidence_is_ranked_with_a_guide_from_parses(tmp_path, capsys):

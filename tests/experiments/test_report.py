@@ -82,6 +82,13 @@ def test_runs_without_a_log_are_listed_as_not_finished(tmp_path):
     assert line in report([tmp_path])  # The finished run has another number of steps.
 
 
+def test_a_warning_about_the_data_of_several_runs_is_listed_once(folder):
+    for method in ("vanilla", "adapted"):
+        data = {"warnings": ["warning: test shares 1 of its 2 texts (50.0 %) with train."]}
+        (folder / method / "data.json").write_text(json.dumps(data))
+    assert report([folder]).count("\n\nwarning: test shares 1 of its 2 texts") == 1
+
+
 def test_options_that_differ_between_runs_are_listed(folder):
     assert "differ in more" not in report([folder])
     make_run(folder, "no_positions", accuracies=(0.5, 0.5), epochs=3.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from distattn_jax import models
+from distattn_jax import models, modules
 
 SIZES = models.Sizes(
     2, 4, 8, embedding_features=6, hidden_features=8, pooling_features=4, initial_weight=0.5
@@ -24,6 +24,20 @@ def make(kind, **arguments):
 
 def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        (models.PairClassifier, {"classes": 2}),
+        (models.Tagger, {"classes": 2}),
+        (models.Translator, {}),
+    ],
+)
+def test_the_precision_reaches_every_attention_layer(kind, arguments):
+    model = nnx.eval_shape(lambda: make(kind, precision="BF16_BF16_F32", **arguments))
+    layers = [x for _, x in nnx.iter_modules(model) if isinstance(x, modules.MultiHeadAttention)]
+    assert {layer.precision for layer in layers} == {"BF16_BF16_F32"}
 
 
 # -- pairs

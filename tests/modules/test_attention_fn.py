@@ -166,7 +166,7 @@ PRECISIONS = {
     "highest": "(Precision.HIGHEST, Precision.HIGHEST)",
     jax.lax.Precision.HIGH: "(Precision.HIGH, Precision.HIGH)",
     ("default", "fastest"): "(Precision.DEFAULT, Precision.DEFAULT)",
-    "BF16_BF16_F32": "BF16_BF16_F32",
+    "BF16_BF16_F32_X3": "BF16_BF16_F32_X3",
     jax.lax.DotAlgorithmPreset.DEFAULT: "(Precision.DEFAULT, Precision.DEFAULT)",
 }
 

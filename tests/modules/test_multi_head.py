@@ -96,6 +96,14 @@ def test_the_precision_applies_to_all_products():
     assert set(re.findall(r"precision=(.*)", program)) == {"(Precision.HIGH, Precision.HIGH)"}
 
 
+@pytest.mark.parametrize(("precision", "is_rounded"), [("BF16_BF16_F32", True), (None, False)])
+def test_the_precision_is_passed_on_to_the_attention(precision, is_rounded):
+    attend, x = layer(precision=precision), draw(2, 5, D)
+    program = jax.make_jaxpr(attend)(x)
+    assert ("bf16[" in str(program)) == is_rounded
+    assert program.out_avals[0].dtype == jnp.float32
+
+
 def test_received_and_weights_are_returned_on_request():
     attend, x = layer(), draw(2, 5, D)
     assert isinstance(call(attend, x), jax.Array)

@@ -214,6 +214,11 @@ def test_wrong_maps_and_tokens_are_refused(arguments, message):
         plot.explore(*arguments)
 
 
+def test_axis_names_of_a_dict_of_parts_are_refused():
+    with pytest.raises(ValueError, match="axis_names must be fields of each AttentionPart"):
+        plot.explore({"a": plot.AttentionPart(MAPS, TOKENS)}, axis_names=("to", "from"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

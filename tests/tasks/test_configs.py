@@ -290,6 +290,14 @@ def test_the_error_names_the_option_its_value_and_what_is_required(group, name, 
     assert str(error.value).endswith(f"; got {shown!r}.")
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, config in CONFIGS.items() if hasattr(config.model, "layers")]
+)
+def test_a_hundred_thousand_layers_are_refused_as_a_typing_error(name):
+    with pytest.raises(ValueError, match=r"model.layers must be at most 1000; got 100000"):
+        options.replace_options(CONFIGS[name], {"model.layers": 100_000})
+
+
 def test_a_single_layer_cannot_be_combined_with_several_layers():
     with pytest.raises(ValueError, match=r"^layer must be -1 where layers are given"):
         GuidingConfig(layers=(1,), layer=(0,))

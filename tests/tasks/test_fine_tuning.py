@@ -1,5 +1,6 @@
 """Fine-tuning: initial parameters, losses of the guides, and configs that are refused."""
 
+import dataclasses
 import itertools
 import json
 
@@ -10,6 +11,7 @@ import pytest
 from flax import nnx
 
 from distattn_jax.data import DataError, Table
+from distattn_jax.modules import MultiHeadAttention
 from distattn_jax.tasks import (
     GuidingConfig,
     PretrainedClassificationConfig,
@@ -46,6 +48,23 @@ def test_members_start_with_the_same_encoder_and_with_classifiers_of_their_own(p
         np.testing.assert_array_equal(flat[path], [array, array])
     first, second = flat["classes", "kernel"]
     assert jnp.abs(first - second).max() > 1e-3
+
+
+def test_the_option_precision_sets_the_precision_of_attention(pretrained_folder):
+    def find_precisions(task):
+        model = nnx.eval_shape(
+            lambda: task.make_model(placeholder_setting(task.config), rngs=nnx.Rngs(0))
+        )
+        layers = [x for _, x in nnx.iter_modules(model) if isinstance(x, MultiHeadAttention)]
+        return {layer.precision for layer in layers}
+
+    text, encoder = (
+        dataclasses.replace(model, precision="BF16_BF16_F32")
+        for model in (tiny.MODEL, pretrained.MODEL)
+    )
+    assert find_precisions(tiny.make_task(tiny.make_config(model=text))) == {"BF16_BF16_F32"}
+    task = pretrained.make_task(pretrained_folder, make_config("none", model=encoder))
+    assert find_precisions(task) == {"BF16_BF16_F32"}
 
 
 def train_two_steps(folder, config):

@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -207,9 +208,30 @@ def test_older_checkpoints_are_deleted_only_after_a_new_one_is_complete(
     assert capfd.readouterr().err == ""
 
 
+def test_threads_that_still_write_after_a_failure_print_no_traceback(tmp_path, monkeypatch):
+    """Python reports an error in `__del__` like an error in a callback of such a thread."""
+
+    class FailsAtTheEnd:
+        def __init__(self, message):
+            self.message = message
+
+        def __del__(self):
+            raise RuntimeError(self.message)
+
+    reported = []
+    hook = lambda unraisable: reported.append(str(unraisable.exc_value))  # noqa: E731
+    monkeypatch.setattr(sys, "unraisablehook", hook)
+    with Checkpoints(tmp_path):
+        for message in ("Event loop is closed", "other"):
+            FailsAtTheEnd(message)
+    assert reported == ["other"]
+    assert sys.unraisablehook is hook
+
+
 @pytest.fixture
-def small_files():
+def small_files(monkeypatch):
     """Limit the size of files, so that writing a large array fails."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)  # A failure keeps another one.
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     yield

@@ -107,7 +107,7 @@ def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
     scoring: Any = form.scoring
     width = max(operands.query.shape[-1], operands.value.shape[-1])
     is_small = can_multiply_tables(scoring.clip_distance, width, operands.query.dtype)
-    if settings.multiplies_tables and is_small and operands.relation_bias is None:
+    if settings.multiplies_tables and is_small:
         scoring = dataclasses.replace(scoring, multiplies_tables=True)
     plan = Plan(
         scoring=scoring,
@@ -163,7 +163,8 @@ def _make_operands(
         key=pad(form.key),
         value=pad(inputs.value),
         coefficients=coefficients,
-        tables=form.tables,
+        table=form.table,
+        table_bound=form.table_bound,
         query_lengths=_fill_lengths(inputs.query_lengths, batch, queries),
         key_lengths=_fill_lengths(inputs.key_lengths, batch, inputs.key.shape[1]),
         offset=jnp.broadcast_to(block.offset, (batch,)),
@@ -174,7 +175,6 @@ def _make_operands(
         dropout_scale=inputs.dropout_scale,
         key_table=pad_width(form.key_table),
         value_table=pad_width(form.value_table),
-        relation_bias=form.relation_bias,
         position_query=pad(form.position_query),
         positions=pad_width(form.positions),
     )

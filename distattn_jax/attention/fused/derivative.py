@@ -19,6 +19,7 @@ over all blocks, the gradients of the blocks add up to the gradients of the whol
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -95,16 +96,18 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     """Return `operands` with the fields that are computed from other fields.
 
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products (see `relations`). If the scoring has relations,
-    `key_table`, `value_table` and `relation_bias` become None, because the kernels do not read
-    them. Kernels that multiply the tables read a changed `key_table` instead of products.
+    `small_scores`), and the relation products (see `relations`). The fields that the kernels do not
+    read become None: `table_bound` and, if the scoring has relations, `key_table` and
+    `value_table`. Kernels that multiply the tables read a changed `key_table` instead of products.
     """
     found = None
     if plan.tolerance is not None:
         found = plan.scoring.find_radius(operands, plan.tolerance)
     if found is not None:
         operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
-    operands = operands._replace(has_small_scores=find_small_scores(plan, operands))
+    operands = operands._replace(
+        has_small_scores=find_small_scores(plan, operands), table_bound=None
+    )
     if not plan.scoring.clip_distance:
         return operands
     batch, _, heads, _ = operands.query.shape
@@ -116,7 +119,6 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     return operands._replace(
         key_table=None,
         value_table=None,
-        relation_bias=None,
         radius=radius,
         relation_products=relations.compute_products(operands),
     )
@@ -149,8 +151,20 @@ def _backward(make_kernels: KernelFactory, plan: Plan, residuals: Any, cotangent
 
 _attend.defvjp(_forward, _backward)
 
-# Lowering a kernel takes seconds. Under jit, equal layers of a model share one lowered kernel.
-_jit = functools.partial(jax.jit, static_argnames=("make_kernels", "plan"))
+
+def _jit(function: Callable) -> Callable:
+    """Compile a function that runs kernels.
+
+    Lowering a kernel takes seconds. Under jit, equal layers of a model share one lowered kernel.
+    All numbers in the kernels have at most 32 bits, even if `jax_enable_x64` is set.
+    """
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **named_arguments: Any) -> Any:
+        with jax.enable_x64(False):
+            return function(*arguments, **named_arguments)
+
+    return jax.jit(run, static_argnames=("make_kernels", "plan"))
 
 
 @_jit

@@ -11,7 +11,7 @@ any shape outside of kernels.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -34,6 +34,11 @@ class Coefficients(NamedTuple):
     height: Array
     far: Array
 
+    @property
+    def scaled_far(self) -> Any:
+        """Value of height f at a very large distance."""
+        return self.height * self.far
+
 
 def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
     """Split the last axis of an array into slope, shift, height and far value."""
@@ -51,13 +56,17 @@ class Distances(NamedTuple):
       share_diagonals: Takes a tile of f, which is constant along each diagonal, and returns the
         same tile. On a GPU, the kernel then computes about half of the entries, and copies the
         other half along the diagonals.
+      sum_diagonals: Takes a tile whose entries will be multiplied by a function of the distance and
+        then summed. On a GPU, it adds pairs of entries of a diagonal, so that only about half of
+        the entries must be multiplied and summed: see `registers.sum_columns`.
       reciprocal: Returns 1 / x.
-      stored: Returns f of each entry, from a table or from an earlier computation. If None, f must
-        be computed from the distances.
+      stored: Returns height f of each entry, from a table or from an earlier computation. If None,
+        f must be computed from the distances.
     """
 
     entries: Callable[[], Array]
     share_diagonals: Callable[[Array], Array] = lambda x: x
+    sum_diagonals: Callable[[Array], Array] = lambda x: x
     reciprocal: Callable[[Array], Array] = lambda x: 1 / x
     stored: Callable[[], Array] | None = None
 

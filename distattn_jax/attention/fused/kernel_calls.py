@@ -57,7 +57,7 @@ class KernelCall(NamedTuple):
         `ScoreMap.has_moving_rows`. `resident` belongs to diagonals in this kernel.
       relations: Arrays of the shape (B, T, N, R) with one number for each query and relation: see
         `relations`.
-      tables: Tables of `TableScoring` that the kernel reads.
+      table: Function of the relative position, for `TableScoring`: see `Operands.table`.
       skipped_sums: Sums over the tiles that the kernel skips, which it adds to its results.
       output_types: Dict from name to shape and dtype of each output. Outputs belong to the rows of
         the score map.
@@ -70,7 +70,7 @@ class KernelCall(NamedTuple):
     streamed: Arrays
     moving: Arrays
     relations: Arrays
-    tables: Arrays
+    table: Array | None
     skipped_sums: Arrays
     output_types: dict[str, jax.ShapeDtypeStruct]
 
@@ -129,7 +129,7 @@ class KernelCalls(abc.ABC):
         """Run a kernel. Return a dict from name to output, in the layout of `KernelCall`.
 
         The dict has more entries than `KernelCall.output_types` if the scoring needs them:
-        `relation_weights` of `forward`, and `relation_products` and `positions` of
+        `relation_weights` of `forward`, and `table`, `relation_products` and `positions` of
         `query_gradient`.
         """
 
@@ -224,6 +224,7 @@ class KernelCalls(abc.ABC):
         gradients = QueryGradients(
             query=outputs["query"],
             coefficients=self._combine_coefficient_gradients(parts),
+            table=outputs.get("table"),
             relation_products=outputs.get("relation_products"),
             position_query=outputs.get("position_query"),
             positions=outputs.get("positions"),
@@ -341,7 +342,7 @@ class KernelCalls(abc.ABC):
         relation_matrices: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return a `KernelCall` with the given arrays, and with the masks and tables of the call.
+        """Return a `KernelCall` with the given arrays, the masks and the table of the call.
 
         The arguments that are not listed here are fields of `KernelCall`.
 
@@ -371,9 +372,6 @@ class KernelCalls(abc.ABC):
             "relation_cotangent": relation_cotangent,
             **(relation_matrices or {}),
         }
-        table_names = ["table"]
-        if name == "query_gradient":  # Only this kernel reads derivatives.
-            table_names += self.plan.scoring.gradient_names
         return KernelCall(
             name,
             score_map,
@@ -382,7 +380,7 @@ class KernelCalls(abc.ABC):
             streamed={**streamed, **column_masks},
             moving=moving,
             relations={name: x for name, x in relations.items() if x is not None},
-            tables=dict(zip(table_names, self.operands.tables, strict=False)),
+            table=self.operands.table,
             skipped_sums=skipped_sums,
             output_types=output_types,
         )

@@ -85,12 +85,11 @@ class KernelForm(NamedTuple):
       query: Queries that are multiplied by keys.
       key: Keys.
       coefficients: C numbers for each head, which the scoring needs. None if it needs none.
-      tables: Function f of the relative position, followed by its derivatives, for `TableScoring`:
-        see `Operands.tables`. Empty for other scorings.
+      table: Function f of the relative position, for `TableScoring`: see `Operands.table`. None for
+        other scorings.
+      table_bound: Bound of f and of its derivatives: see `Operands.table_bound`.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
-      relation_bias: One number for each relation, added to q · k if query and key have that
-        relation, or None.
       position_query: Queries that are multiplied by position vectors, or None.
       positions: Position vectors, one for each of `Block.relative_positions`, or None.
       tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
@@ -104,10 +103,10 @@ class KernelForm(NamedTuple):
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     coefficients: Float[Array, "B N C"] | None = None
-    tables: tuple[Float[Array, "B N D"], ...] = ()
+    table: Float[Array, "B N D"] | None = None
+    table_bound: Float[Array, "B N D"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
-    relation_bias: Float[Array, "#N R"] | None = None
     position_query: Float[Array, "B T N H"] | None = None
     positions: Float[Array, "#B D #N H"] | None = None
     tolerance: float | None = None

@@ -60,6 +60,7 @@ class QueryGradients(NamedTuple):
     Attributes:
       query: Gradient of the queries.
       coefficients: Gradient of `Operands.coefficients`.
+      table: Gradient of `Operands.table`.
       relation_products: Gradient of `Operands.relation_products`.
       position_query: Gradient of the queries that are multiplied by position vectors.
       positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
@@ -69,7 +70,8 @@ class QueryGradients(NamedTuple):
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
-    relation_products: Float[Array, "#B #T N R"] | None
+    table: Float[Array, "B N D"] | None
+    relation_products: Float[Array, "B T N R"] | None
     position_query: Float[Array, "B T N H"] | None
     positions: Float[Array, "#B D #N H"] | None = None
     key_table: Float[Array, "#N _ H"] | None = None

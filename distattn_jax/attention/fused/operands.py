@@ -23,17 +23,16 @@ def select_precision(dtype: Any) -> lax.Precision | None:
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `key_table`,
-    `value_table`, `relation_bias`, `relation_products`, `position_query` and `positions`. A
-    relation is a relative position, clipped at the distance k: see `relations`.
+    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `table`, `key_table`,
+    `value_table`, `relation_products`, `position_query` and `positions`. A relation is a relative
+    position, clipped at the distance k: see `relations`.
 
     Attributes:
       query: Queries. Keys and values have the same dtype.
       key: Keys. K divides N: query head n attends to key head n // (N / K).
       value: Values with as many heads as the keys.
       coefficients: C numbers of the scoring for each head. `DistanceScoring`: slope, shift, height
-        and far value, in this order (C is 4). `TableScoring`: the C parameters of the function in
-        `tables`, which the kernels do not read, but whose gradients they return. Others: C is 0.
+        and far value, in this order (C is 4). Others: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
@@ -49,10 +48,12 @@ class Operands(NamedTuple):
         keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
         threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
-      tables: Tables of `TableScoring`: the function f of the relative position, followed by its
-        derivative with respect to each of the C parameters. The number at index x of a table
-        belongs to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
-        T + S + 1.
+      table: Function f of the relative position, for `TableScoring`. The number at index x belongs
+        to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
+        T + S + 1. None for other scorings.
+      table_bound: Upper bound of |f| and of the absolute derivative of f by each of its parameters,
+        for each number of `table`. It determines the radius (see `saturation`). None if no radius
+        is needed.
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
@@ -65,12 +66,8 @@ class Operands(NamedTuple):
       value_table: Vectors that are added to the values, one for each relation. None adds nothing.
         Only kernels with `Scoring.multiplies_tables` read the table. All others return relation
         weights.
-      relation_bias: One number for each relation, added to q · k if query and key have that
-        relation. None adds nothing. The kernels do not read the bias: they read
-        `relation_products`.
       relation_products: One number for each query and each of R = 2k + 1 relations, added to q · k
-        if query and key have that relation. The numbers of relation 0 are 0. If the numbers come
-        from `relation_bias`, all examples and queries share them. None adds nothing.
+        if query and key have that relation. The numbers of relation 0 are 0. None adds nothing.
       position_query: Queries that are multiplied by position vectors, for `PositionScoring`. None
         for other scorings.
       positions: Position vectors of `PositionScoring`. The vector at index x belongs to the queries
@@ -92,27 +89,22 @@ class Operands(NamedTuple):
     key_segments: Int[Array, "B S"] | None = None
     dropout_words: UInt32[Array, "B N 3"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
-    tables: tuple[Float[Array, "B N D"], ...] = ()
+    table: Float[Array, "B N D"] | None = None
+    table_bound: Float[Array, "B N D"] | None = None
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
-    relation_bias: Float[Array, "#N R"] | None = None
-    relation_products: Float[Array, "#B #T N R"] | None = None
+    relation_products: Float[Array, "B T N R"] | None = None
     position_query: Float[Array, "B T N H"] | None = None
     positions: Float[Array, "#B D #N H"] | None = None
-
-    @property
-    def shares_relation_products(self) -> bool:
-        """True if all queries share the relation products, because they come from a bias."""
-        return self.relation_products is not None and self.relation_products.shape[1] == 1
 
     @property
     def table_distances(self) -> Int[Array, "B 1 D"]:
         """Distance between query and key for each index x of a table: |x - S + offset|.
 
-        See `tables`. S is the number of keys.
+        See `table`. S is the number of keys.
         """
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
         return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]

@@ -16,8 +16,6 @@ cotangent of W, and dS is the gradient of the scores:
     D_i      = dO_i · Σ_j A_ij v_j + Σ_r W[i, r] G[i, r]
     dP[i, r] = scale Σ_j [r_ij = r] dS_ij
 
-A bias b of relations, such as that of T5, is P[i, r] = b_r / scale.
-
 The tables occur in plain matrix products outside of the kernels, so JAX derives their gradients.
 
 The relations 0 and 2k are the end relations, or ends. A tile is far if all its entries have the
@@ -100,36 +98,25 @@ def resize_table(table: Float[Array, "#N _ W"], clip_distance: int) -> Float[Arr
     return jnp.concatenate([*first, table, *last], axis=1)
 
 
-def compute_products(operands: Operands) -> Float[Array, "#B #T N R"] | None:
+def compute_products(operands: Operands) -> Float[Array, "B T N R"] | None:
     """Return P[i, r] - P[i, 0] for each query i and relation r.
 
     P[i, r] is added to the product of query i with each key that has relation r, a clipped relative
-    position. It is computed from `Operands.key_table`, or from `Operands.relation_bias`, which all
-    examples and queries share. Return None if both are None.
+    position. It is computed from `Operands.key_table`. Return None if the table is None.
     """
-    table, bias = operands.key_table, operands.relation_bias
-    if table is not None:
-        # Subtracting the first vector of the table takes less time than subtracting P[i, 0].
-        return multiply_relations(operands.query, table - table[:, :1])
-    return None if bias is None else _broadcast_bias(operands, bias - bias[:, :1])
+    table = operands.key_table
+    # Subtracting the first vector of the table takes less time than subtracting P[i, 0].
+    return None if table is None else multiply_relations(operands.query, table - table[:, :1])
 
 
-def compute_first_product(operands: Operands) -> Float[Array, "#B #T N"]:
-    """Return P[i, 0] for each query i.
+def compute_first_product(operands: Operands) -> Float[Array, "B T N"]:
+    """Return P[i, 0] for each query i, computed from `Operands.key_table`.
 
     P[i, 0] is added to the product of query i with each key that has relation 0: a key that is k or
-    more positions before the query. It is computed from `Operands.key_table` or from
-    `Operands.relation_bias`.
+    more positions before the query.
     """
-    if operands.key_table is not None:
-        return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]
-    assert operands.relation_bias is not None, "there is a table or a bias"
-    return _broadcast_bias(operands, operands.relation_bias[:, :1])[..., 0]
-
-
-def _broadcast_bias(operands: Operands, bias: Float[Array, "#N R"]) -> Float[Array, "1 1 N R"]:
-    """Return a bias of relations with two new axes of size 1, for examples and queries."""
-    return jnp.broadcast_to(bias[None, None], (1, 1, operands.query.shape[2], bias.shape[1]))
+    assert operands.key_table is not None, "relation products need a table"
+    return multiply_relations(operands.query, operands.key_table[:, :1])[..., 0]
 
 
 def multiply_relations(

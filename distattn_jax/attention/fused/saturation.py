@@ -21,7 +21,6 @@ If there is no such radius, kernels read f from its table at all distances. Read
 longer than reading a constant.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -87,18 +86,18 @@ def find_table_radius(
     At distances of at least the radius, the kernels treat all scores of the head as 0.
 
     Args:
-      operands: Arrays of the call. f is the first of `Operands.tables`.
+      operands: Arrays of the call, with the bound `Operands.table_bound` of f and its derivatives.
       tolerance: Largest allowed error of a score.
 
     Returns:
       The radius of each head, and a mask that is True for heads that have a radius. The radius of
       all other heads is `UNBOUNDED`.
     """
-    query, key, tables = jax.lax.stop_gradient((operands.query, operands.key, operands.tables))
+    assert operands.table_bound is not None, "a radius needs a bound"
+    query, key, bound = jax.lax.stop_gradient((operands.query, operands.key, operands.table_bound))
     distance = operands.table_distances
-    largest = functools.reduce(jnp.maximum, map(jnp.abs, tables)) / LOG2E
     # A bound that is NaN fails the comparison, so its distance counts as near.
-    is_far = largest * largest_product(query, key)[..., None] <= tolerance
+    is_far = bound / LOG2E * largest_product(query, key)[..., None] <= tolerance
     radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
     is_zero = radius <= distance.max(axis=-1)
     return jnp.where(is_zero, radius, UNBOUNDED), is_zero

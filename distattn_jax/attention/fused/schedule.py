@@ -191,8 +191,7 @@ def schedule_blocks(
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
     for run in (*first_far, near, *last_far):
         plain = run.intersect(first, last)
-        is_divided = run.kind.is_far or not distinctions.far
-        if inputs.has_small_scores is not None and is_divided and not run.kind.is_zero:
+        if inputs.has_small_scores is not None and not run.kind.is_zero:
             runs += tile_runs.separate_small_scores(plain, inputs.has_small_scores[:, :, None])
         else:
             runs.append(plain)

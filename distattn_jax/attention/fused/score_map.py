@@ -104,7 +104,7 @@ class TileView(NamedTuple):
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
       positions: `Distances` of the entries, or a function that reads one number for each entry from
-        the table of a given name. None if the scores of the tile do not depend on positions.
+        the table of the scoring. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
       coefficients: Coefficients of the distance function of the head. None if the scoring has no
         distance function.
@@ -129,6 +129,11 @@ class TileView(NamedTuple):
         return self.scoring.score_multiplier(self.coefficients, is_far=self.tile_scores.is_far)
 
     @property
+    def has_final_scores(self) -> bool:
+        """True if the scores are base-2 logarithms of unnormalised weights: the multiplier is 1."""
+        return isinstance(self.score_multiplier, float) and self.score_multiplier == 1.0
+
+    @property
     def log_weights(self) -> jax.Array:
         """Base-2 logarithms of unnormalised weights. They are -1e30 for masked entries."""
         scores = self.tile_scores.scores * self.score_multiplier
@@ -136,17 +141,17 @@ class TileView(NamedTuple):
 
     @property
     def far_derivative(self) -> jax.Array | None:
-        """Derivative f of a score ReLU(q · k) f with respect to q · k, where q · k is positive.
+        """Derivative of a score height f ReLU(q · k) by q · k, where q · k is positive.
 
         Where q · k is not positive, the derivative is 0. The property describes far tiles, in which
         the distance function f is one constant for the whole tile. It is None in three cases: if
         the tile is not far, if the scoring does not multiply ReLU(q · k) by f, or if
-        `TileScores.log_derivative` is set, because the weights then already contain the factor f.
+        `TileScores.log_derivative` is set, because the weights then already contain this factor.
         """
         scores, coefficients = self.tile_scores, self.coefficients
         if coefficients is None or not scores.is_far or self.scoring.is_additive:
             return None
-        return coefficients.far if scores.log_derivative is None else None
+        return coefficients.scaled_far if scores.log_derivative is None else None
 
     def product_gradient(
         self, score_gradient: jax.Array, *, has_far_derivative: bool = False
@@ -160,7 +165,7 @@ class TileView(NamedTuple):
         coefficients = self.coefficients
         one: Any = 1.0
         if has_far_derivative and coefficients is not None:
-            coefficients = coefficients._replace(far=one)
+            coefficients = coefficients._replace(far=one, height=one)
         return self.scoring.product_gradient(score_gradient, self.tile_scores, coefficients)
 
     def coefficient_gradients(

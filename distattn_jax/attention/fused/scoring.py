@@ -40,9 +40,12 @@ class TileScores(NamedTuple):
     Attributes:
       scores: Scores before the multiplication by `Scoring.score_multiplier`.
       products: Products q · k.
-      f: Value of the distance function f for each entry. If the score contains ReLU(q · k), f is
-        set to 0 where q · k is not positive. None if the gradient needs no f for each entry, for
-        example in a far tile or for a dot product.
+      f: Value of the distance function f for each entry, times the height of `DistanceScoring`.
+        None if the gradient needs no f for each entry, for example in a far tile or for a dot
+        product.
+      derivative: Factor of the gradient of the products q · k for each entry, if the score is
+        ReLU(q · k) f and the tile is not far: 0 where q · k is not positive, otherwise f. It may
+        also be f where the weight is 0.
       is_far: True if f is one constant in the whole tile, because every key of the tile is far from
         every query of the tile.
       log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
@@ -54,13 +57,12 @@ class TileScores(NamedTuple):
     scores: Array
     products: Array
     f: Array | None = None
+    derivative: Array | None = None
     is_far: bool = False
     log_derivative: Array | None = None
 
 
-# Loads the numbers of a tile from a table of relative positions: the function f from "table", and
-# the derivatives of f with respect to its parameters from the tables `Scoring.gradient_names`.
-ReadTable = Callable[[str], Array]
+ReadTable = Callable[[], Array]  # loads the number of each entry of a tile from `Operands.table`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +81,8 @@ class Scoring:
       function: Distance function f, which kernels compute from the coefficients of a head. None if
         the scoring has no such function.
       is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
-      reads_tables: True if tables contain f and its derivatives: see `Operands.tables`.
+      reads_table: True if a table contains f: see `Operands.table`. The kernel `query_gradient`
+        then also returns the gradient of this table.
       clip_distance: The distance k at which relations are clipped. 0 means no relations.
       has_relation_products: True if the kernels add P[i, r] to q · k, where r is the relation of
         query i and key j: see `relations`.
@@ -98,7 +101,7 @@ class Scoring:
     distinctions = Distinctions()
     function = NO_FUNCTION
     is_additive = True
-    reads_tables = False
+    reads_table = False
     clip_distance = 0
     has_relation_products = False
     has_relation_weights = False
@@ -124,8 +127,7 @@ class Scoring:
 
         Args:
           read_distances: Returns the distances of the tile.
-          read_table: Returns one number for each entry of the tile, from the table of the given
-            name.
+          read_table: Returns one number for each entry of the tile, from `Operands.table`.
           is_far: True for a far tile, in which f is constant.
         """
         return None
@@ -152,21 +154,24 @@ class Scoring:
         Args:
           products: Products q · k.
           positions: Result of the method `read_positions`: the distances of the tile, a function
-            that reads tables, or None if the scores of the tile do not depend on positions.
+            that reads the table, or None if the scores of the tile do not depend on positions.
           coefficients: Coefficients of the head, or None if the scoring has no distance function.
           for_gradient: If True, keep f for the gradient of the scores.
         """
         return TileScores(products, products)
 
-    def score_derivatives(self, products: Array, coefficients: Any) -> TileScores | None:
-        """Return scores of a far tile from which the gradient of q · k takes fewer operations.
+    def score_derivatives(
+        self, products: Array, positions: Any, coefficients: Any
+    ) -> TileScores | None:
+        """Return scores from which the gradient of q · k takes fewer operations.
 
-        The result sets `TileScores.log_derivative`. It is for kernels that use the weights of far
-        tiles only for the gradient of q · k. If the result is None, the kernel must call `score`
-        instead.
+        The result is for kernels that use the weights only for the gradient of q · k. In a far
+        tile, it sets `TileScores.log_derivative`. If the result is None, the kernel must call
+        `score` instead.
 
         Args:
           products: Products q · k.
+          positions: Result of the method `read_positions`.
           coefficients: Coefficients of the head, or None if the scoring has no distance function.
         """
         return None
@@ -192,6 +197,14 @@ class Scoring:
         tiles of a head is the gradient of one coefficient.
         """
         return ()
+
+    def table_gradient(self, score_gradient: Array, tile_scores: TileScores) -> Array:
+        """Return the contribution of each entry of a tile to the gradient of `Operands.table`.
+
+        Kernels add up the contributions along the diagonals of the score map, because all entries
+        of a diagonal have the same number of the table.
+        """
+        raise NotImplementedError("this scoring has no table")
 
     def combine_gradients(
         self, sums: Float[Array, "C B N"], coefficients: Float[Array, "B N C"]
@@ -270,82 +283,91 @@ class DistanceScoring(Scoring):
         return None if is_far else read_distances()
 
     def score_multiplier(self, coefficients, *, is_far=False):
-        if self.is_additive:
-            return 1.0
-        if is_far and self.function.is_nonnegative:
-            return coefficients.height * coefficients.far
-        return coefficients.height
+        if is_far and not self.is_additive and self.function.is_nonnegative:
+            return coefficients.scaled_far
+        return 1.0
 
     def gradient_multiplier(self, coefficients):
-        return self.score_multiplier(coefficients) / LOG2E
+        return 1 / LOG2E
 
     def evaluate(self, distances: Distances, coefficients: Coefficients) -> Array:
-        """Return the value of the distance function f for each entry of a tile."""
+        """Return height f for each entry of a tile."""
         if distances.stored is not None:
             return distances.stored()
-        return distances.share_diagonals(self.function.evaluate(distances, coefficients))
+        f = self.function.evaluate(distances, coefficients)
+        return distances.share_diagonals(f * coefficients.height)
 
     def score(self, products, distances, coefficients, *, for_gradient):
         is_far = distances is None
         if self.is_additive:
-            f = coefficients.far if distances is None else self.evaluate(distances, coefficients)
-            scores = products * (self.scale * LOG2E) + f * coefficients.height
-            return TileScores(scores, products, None if is_far else f, is_far)
+            f = coefficients.scaled_far if is_far else self.evaluate(distances, coefficients)
+            scores = products * (self.scale * LOG2E) + f
+            return TileScores(scores, products, None if is_far else f, is_far=is_far)
         if distances is None:
             scores = jnp.maximum(products, 0.0)
             if not self.function.is_nonnegative:
-                scores = scores * coefficients.far
+                scores = scores * coefficients.scaled_far
             return TileScores(scores, products, is_far=True)
         f = self.evaluate(distances, coefficients)
         if not for_gradient:
             return TileScores(jnp.maximum(products, 0.0) * f, products)
-        f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
-        return TileScores(products * f, products, f)
+        derivative = jnp.where(products > 0, f, 0.0)
+        return TileScores(products * derivative, products, f, derivative)
 
-    def score_derivatives(self, products, coefficients):
-        """Return scores of a far tile from which a kernel computes weight times derivative.
+    def score_derivatives(self, products, distances, coefficients):
+        """Return scores from which a kernel computes weight times derivative.
 
-        In a far tile, f is one constant. The derivative of a score by its product q · k is f if the
-        product is positive, and 0 otherwise. The returned score is -1e30 where the product is not
-        positive, so that the weight is 0 there. All other weights are multiplied by f: the kernel
-        subtracts log f from the logsumexp. This takes fewer operations than `score` and
+        The derivative of a score by its product q · k is height f if the product is positive, and 0
+        otherwise. The returned score is about -1e30 where the product is not positive, so that the
+        weight is 0 there, unless f is 0. This takes fewer operations than `score` and
         `product_gradient`.
 
-        The result is None if f may be negative, because log f would not exist, or if f is added to
-        the product.
+        In a far tile, f is one constant. The kernel subtracts log(height f) from the logsumexp,
+        which multiplies all weights by height f.
+
+        The result is None if f is added to the product, or if f may be negative, because the
+        logarithm would not exist.
         """
         if self.is_additive or not self.function.is_nonnegative:
             return None
         scores = jnp.where(products > 0, products, MASKED_SCORE)
-        return TileScores(scores, products, is_far=True, log_derivative=jnp.log2(coefficients.far))
+        if distances is not None:
+            f = self.evaluate(distances, coefficients)
+            return TileScores(scores * f, products, f, f)
+        log_derivative = jnp.log2(coefficients.scaled_far)
+        return TileScores(scores, products, is_far=True, log_derivative=log_derivative)
 
     def product_gradient(self, score_gradient, tile_scores, coefficients):
         if self.is_additive:
             return score_gradient * (self.scale * LOG2E)
         if tile_scores.log_derivative is not None:
             return score_gradient
-        if tile_scores.f is None:
-            return score_gradient * jnp.where(tile_scores.products > 0, coefficients.far, 0.0)
-        return score_gradient * tile_scores.f
+        if tile_scores.derivative is None:
+            factor = coefficients.scaled_far
+            return score_gradient * jnp.where(tile_scores.products > 0, factor, 0.0)
+        return score_gradient * tile_scores.derivative
 
     def coefficient_gradients(
         self, score_gradient, product_gradient, distances, tile_scores, coefficients
     ):
-        f = coefficients.far if tile_scores.f is None else tile_scores.f
+        if distances is None:
+            # f is one constant, which has a gradient only with respect to its height.
+            far = score_gradient * coefficients.scaled_far if self.is_additive else None
+            return (None, None, far) if self.is_additive else (None, None)
+        height, scaled_f = coefficients.height, tile_scores.f
         if self.is_additive:
             cotangent = FunctionCotangent(
-                of_value=lambda: score_gradient * coefficients.height,
-                of_log=lambda: score_gradient * coefficients.height * f,
+                of_value=lambda: distances.sum_diagonals(score_gradient) * height,
+                of_log=lambda: distances.sum_diagonals(score_gradient) * scaled_f,
             )
         else:
+            positive = jnp.maximum(tile_scores.products, 0.0)
             cotangent = FunctionCotangent(
-                of_value=lambda: score_gradient * jnp.maximum(tile_scores.products, 0.0),
-                of_log=lambda: product_gradient * tile_scores.products,
+                of_value=lambda: distances.sum_diagonals(score_gradient * positive) * height,
+                of_log=lambda: distances.sum_diagonals(product_gradient * tile_scores.products),
             )
-        if distances is None:
-            gradients = (None, None)
-        else:
-            gradients = self.function.gradients(cotangent, distances, f, coefficients)
+        f = scaled_f * jnp.where(height == 0, 0.0, 1 / height)
+        gradients = self.function.gradients(cotangent, distances, f, coefficients)
         return (*gradients, cotangent.of_log()) if self.is_additive else gradients
 
     def combine_gradients(self, sums, coefficients):
@@ -385,17 +407,10 @@ class TableScoring(Scoring):
     Attributes:
       is_additive: If True, f is added to the scaled product q · k. If False, ReLU(q · k) is
         multiplied by f.
-      parameters: Number of parameters of f. For each parameter, one more table contains the
-        derivative of f with respect to the parameter.
     """
 
     is_additive: bool = dataclasses.field()
-    parameters: int
-    reads_tables = True
-
-    @property
-    def gradient_names(self):
-        return tuple(f"parameter_{i}" for i in range(self.parameters))
+    reads_table = True
 
     def read_positions(self, read_distances, read_table, *, is_far):
         return read_table  # Reading a constant from a table takes as long as reading f.
@@ -407,24 +422,22 @@ class TableScoring(Scoring):
         return 1 / LOG2E
 
     def score(self, products, read_table, coefficients, *, for_gradient):
-        f = read_table("table")
+        f = read_table()
         if self.is_additive:
             return TileScores(products * (self.scale * LOG2E) + f, products)
         if not for_gradient:
             return TileScores(jnp.maximum(products, 0.0) * f, products)
-        f = jnp.where(products > 0, f, 0.0)  # applies the ReLU to the gradient as well
-        return TileScores(products * f, products, f)
+        derivative = jnp.where(products > 0, f, 0.0)
+        return TileScores(products * derivative, products, derivative=derivative)
 
     def product_gradient(self, score_gradient, tile_scores, coefficients):
-        factor = self.scale * LOG2E if tile_scores.f is None else tile_scores.f
-        return score_gradient * factor
+        factor, derivative = self.scale * LOG2E, tile_scores.derivative
+        return score_gradient * (factor if derivative is None else derivative)
 
-    def coefficient_gradients(
-        self, score_gradient, product_gradient, read_table, tile_scores, coefficients
-    ):
-        if not self.is_additive:
-            score_gradient *= jnp.maximum(tile_scores.products, 0.0)  # now the gradient of f
-        return tuple(score_gradient * read_table(name) for name in self.gradient_names)
+    def table_gradient(self, score_gradient, tile_scores):
+        if self.is_additive:
+            return score_gradient
+        return score_gradient * jnp.maximum(tile_scores.products, 0.0)
 
     def find_radius(self, operands, tolerance):
         return None if self.is_additive else saturation.find_table_radius(operands, tolerance)

@@ -179,7 +179,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " N"]:
     largest power of two below N. As in the authors' code, the first P slopes are those of P heads,
     and the other N - P slopes are those of the heads n = 1, 3, 5, ... of 2P heads.
     """
-    if not isinstance(num_heads, int | np.integer) or num_heads < 1:
+    is_integer = isinstance(num_heads, int | np.integer) and not isinstance(num_heads, bool)
+    if not is_integer or num_heads < 1:
         raise ValueError(f"num_heads must be an integer of at least 1; got {num_heads!r}.")
     num_heads = int(num_heads)
     whole = 2 ** (num_heads.bit_length() - 1)

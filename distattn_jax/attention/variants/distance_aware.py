@@ -42,6 +42,7 @@ from distattn_jax.attention.variants.mappings import (
 from distattn_jax.attention.variants.variant import (
     Variant,
     check_one_number_per_head,
+    check_real,
     product,
     static,
     variant,
@@ -125,7 +126,8 @@ class DistanceAware(Variant):
                 raise TypeError(
                     f"{name} must be {wanted}, or one of {', '.join(table)}; got {chosen!r}."
                 )
-        if self.tolerance is not None and not self.tolerance >= 0:
+        is_number = isinstance(self.tolerance, int | float | np.integer | np.floating)
+        if self.tolerance is not None and not (is_number and self.tolerance >= 0):
             raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
         if self.score_bias is not None and self.adjust != early_multiply:
             raise ValueError("score_bias must be None unless adjust is early_multiply.")
@@ -140,6 +142,7 @@ class DistanceAware(Variant):
                 f"DistanceAware.mapping must return one coefficient per distance, shape {x.shape}; "
                 f"got {jnp.shape(coefficients)}."
             )
+        check_real("The result of DistanceAware.mapping", jnp.asarray(coefficients))
         return coefficients
 
     def scores(self, query, key, relative_positions, scale):
@@ -176,7 +179,8 @@ class DistanceAware(Variant):
     def _apply(self, change, entries, relative_positions):
         """Return change(entries, f(w|i-j|)), for one of the two functions of an `Adjustment`.
 
-        The backward pass recomputes f, which is cheaper than storing an array of shape (T, S).
+        If the queries are computed in blocks, f is not stored for the backward pass. Otherwise the
+        compiler may store it: `prevent_cse=False` allows this.
 
         Args:
           change: Function of (entries, coefficients).
@@ -186,7 +190,8 @@ class DistanceAware(Variant):
         if change is _keep:
             return entries
         recomputed = jax.checkpoint(
-            lambda self, entries: change(entries, self.coefficients(relative_positions))
+            lambda self, entries: change(entries, self.coefficients(relative_positions)),
+            prevent_cse=False,
         )
         return recomputed(self, entries)
 

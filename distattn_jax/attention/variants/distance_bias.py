@@ -22,6 +22,7 @@ from distattn_jax.attention.variants.skew import descending_positions, select_po
 from distattn_jax.attention.variants.variant import (
     Variant,
     check_one_number_per_head,
+    check_real,
     product,
     static,
     variant,
@@ -57,7 +58,9 @@ class DistanceBias(Variant):
                 "DistanceBias.function must return one number per relative position, shape "
                 f"{relative_positions.shape}; got {jnp.shape(bias)}."
             )
-        return jnp.asarray(bias)
+        bias = jnp.asarray(bias)
+        check_real("The result of DistanceBias.function", bias)
+        return bias
 
     def check(self, heads, width, value_width):
         names = PARAMETER_NAMES.get(self.function)

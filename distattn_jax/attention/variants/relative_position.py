@@ -17,6 +17,7 @@ used, and `skew` and `unskew` replace the two functions.
 Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -124,6 +125,7 @@ def _rows_of_positions(
     return table[_relations(descending_positions(queries, keys, offset), table)]
 
 
+@jax.custom_jvp
 def add_by_relation(
     scores: Float[Array, "T S"],
     relation_scores: Float[Array, "T relations"],
@@ -131,14 +133,52 @@ def add_by_relation(
 ) -> Float[Array, "T S"]:
     """Return the (T, S) array scores[i, j] + relation_scores[i, clip(j - i - offset, -k, k) + k].
 
-    The second term needs no gather of T S entries. In each row it is constant where
-    j - i - offset <= -k, and also where j - i - offset >= k. Only 2k-1 entries lie between.
+    On a GPU, a gather is faster than `add_around_band`. But the transpose of this gather, a sum of
+    T S entries into T (2k+1), is slow. The derivative is therefore that of `add_around_band`.
 
     Args:
       scores: Scores of all pairs of query i and key j.
       relation_scores: One score for each query and each of the 2k+1 relations, the values of
         clip(j - i - offset, -k, k) + k.
       offset: Position of query 0 minus the position of key 0.
+    """
+    return jax.lax.platform_dependent(
+        scores,
+        relation_scores,
+        offset,
+        cuda=add_gathered,
+        rocm=add_gathered,
+        default=add_around_band,
+    )
+
+
+@add_by_relation.defjvp
+def _add_by_relation_jvp(primals, tangents):
+    """Return the output of `add_by_relation`, and its tangent, which is linear in both tangents."""
+    (*_, offset), (scores, relation_scores, _) = primals, tangents
+    return add_by_relation(*primals), add_around_band(scores, relation_scores, offset)
+
+
+def add_gathered(
+    scores: Float[Array, "T S"],
+    relation_scores: Float[Array, "T relations"],
+    offset: Int[Array, ""],
+) -> Float[Array, "T S"]:
+    """Compute `add_by_relation` with a gather of T S entries."""
+    k = relation_scores.shape[1] // 2
+    relations = jnp.clip(-compute_relative_positions(scores.shape, offset), -k, k) + k
+    return scores + jnp.take_along_axis(relation_scores, relations, axis=1)
+
+
+def add_around_band(
+    scores: Float[Array, "T S"],
+    relation_scores: Float[Array, "T relations"],
+    offset: Int[Array, ""],
+) -> Float[Array, "T S"]:
+    """Compute `add_by_relation` without a gather of T S entries.
+
+    In each row, the second term is constant where j - i - offset <= -k, and also where
+    j - i - offset >= k. Only 2k-1 entries lie between.
     """
     k = relation_scores.shape[1] // 2
     if k == 0:

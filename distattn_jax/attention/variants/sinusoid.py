@@ -27,6 +27,10 @@ def sinusoid(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[
     """
     if width % 2:
         raise ValueError(f"width must be even (sines and cosines); got {width}.")
+    if not jnp.issubdtype(getattr(position, "dtype", object), jnp.integer):
+        raise ValueError(f"position must be an array of integers; got {position!r}.")
+    if jnp.dtype(dtype) not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype must be float32 or float64; got {dtype}.")
     phase = angles(position, width, dtype)
     return jnp.concatenate([jnp.sin(phase), jnp.cos(phase)], axis=-1)
 

@@ -192,8 +192,9 @@ def check_one_number_per_head(name: str, array: Any, heads: int, role: str = "")
 
 
 def check_real(name: str, array: Any) -> None:
-    """Raise ValueError if the numbers of an array are complex."""
-    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+    """Raise ValueError unless an array consists of real numbers, or of booleans."""
+    kinds = (jnp.floating, jnp.integer, jnp.bool_)
+    if not any(jnp.issubdtype(array.dtype, kind) for kind in kinds):
         raise ValueError(f"{name} must be an array of real numbers; got dtype {array.dtype}.")
 
 
@@ -225,12 +226,8 @@ def weigh(weights: Float[Array, "T S"], value: Float[Array, "S E"]) -> Float[Arr
     """Return the sum of values for each query, weighted and summed in the dtype of the weights.
 
     Values of 16 bits are multiplied by weights of 16 bits, as in the fused kernels, because matrix
-    units do this several times as fast.
+    units do this several times as fast. Their sum is rounded to 16 bits too, so that the products
+    of the backward pass have operands of 16 bits.
     """
     dtype = weights.dtype if value.dtype.itemsize > 2 else value.dtype
-    return jnp.einsum(
-        "ts,se->te",
-        weights.astype(dtype),
-        value.astype(dtype),
-        preferred_element_type=weights.dtype,
-    )
+    return jnp.einsum("ts,se->te", weights.astype(dtype), value.astype(dtype))

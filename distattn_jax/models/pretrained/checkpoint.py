@@ -178,7 +178,8 @@ def load(
       revision: Branch, tag or commit on the hub. None means the newest commit.
       rngs: Random number generators. The stream `params` draws the parameters of the attention
         variant, which the checkpoint does not contain. None means seed 0.
-      **arguments: `variant`, `implementation`, `dtype` and `remat` of `PretrainedEncoder`.
+      **arguments: `variant`, `implementation`, `precision`, `dtype` and `remat` of
+        `PretrainedEncoder`.
     """
     folder = resolve_folder(source, revision=revision)
     config = read_config(folder)

@@ -99,6 +99,8 @@ class PretrainedEncoder(nnx.Module):
         `functools.partial(DistanceAware, num_heads)`. It is called as `variant(rngs=rngs)`, once
         for each layer with its own parameters. None means dot-product attention.
       implementation: Implementation of `attention`, such as "xla". None selects the fastest.
+      precision: Precision of the matrix products of attention layers, including their dense layers:
+        see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -110,6 +112,7 @@ class PretrainedEncoder(nnx.Module):
         *,
         variant: Callable[..., nnx.Module] | None = None,
         implementation: str | None = None,
+        precision: Any = None,
         dtype: Any = None,
         remat: bool = False,
         rngs: nnx.Rngs,
@@ -129,6 +132,7 @@ class PretrainedEncoder(nnx.Module):
                 attention_dropout_rate=config.attention_dropout_rate,
                 hidden_dropout=False,
                 implementation=implementation,
+                precision=precision,
                 dtype=dtype,
                 rngs=rngs,
             )

@@ -21,11 +21,20 @@ position vectors and p are separate queries: see `position_tiles`. Only this var
 `position_gradient`.
 """
 
+import functools
 from typing import Any
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, position_tiles, relation_rows, tile_weights
+from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
+    dropout_tiles,
+    mosaic,
+    position_tiles,
+    registers,
+    relation_rows,
+    tile_weights,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
 from distattn_jax.attention.fused.gpu.tile_view import view_tile
@@ -42,14 +51,16 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     The score map is the matrix of all scores. Its rows are queries, and its columns are keys.
 
     Inputs for the rows: `query`, `values_cotangent` (the cotangent dO of the attention output O),
-    `logsumexp`, and one or both of `values` (the output O) and `other_delta`. If both are present,
-    the kernel computes D_i = dO_i · O_i + other_delta_i for each query i: see `BackwardOperands`.
-    If `other_delta` is absent, D_i = dO_i · O_i. If `values` is absent, D is `other_delta`.
+    `logsumexp`, and either `negative_delta` or one or both of `values` (the output O) and
+    `other_delta`. If both of these are present, the kernel computes D_i = dO_i · O_i +
+    other_delta_i for each query i: see `BackwardOperands`. If `other_delta` is absent, D_i = dO_i ·
+    O_i. If `values` is absent, D is `other_delta`.
 
     Inputs for the columns: `key`, `value` and, if the received attention has a cotangent,
     `received_cotangent`.
 
-    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i.
+    Outputs: `query` is the gradient of the queries. `negative_delta` is -D_i for each query i,
+    unless it is an input.
     There is one output for each name in `Scoring.gradient_names`. It has one number per query. The
     caller sums these numbers over the queries to obtain the gradient of a coefficient. For
     `DistanceScoring`, the names are `slope`, `shift` and `log_height` (the logarithm of the
@@ -61,24 +72,33 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     query: the sum of the gradients of all scores in relation 2k. Under a causal mask, no key has
     relation 2k, and there is no `gradient_after`. If the kernels multiply the tables of relations,
     the outputs `relation_weights`, `relation_gradient` and the vectors of the end relations replace
-    these two: see `relation_rows`. A scoring with position vectors has one more
-    output: `position_query`, the gradient of `Operands.position_query`.
+    these two: see `relation_rows`. A scoring with position vectors has one more output:
+    `position_query`, the gradient of `Operands.position_query`. A scoring with a table has the
+    output `table`: the gradient of the table, in several parts (see `KernelBody.summed`), to be
+    multiplied by `Scoring.gradient_multiplier`.
 
     Args:
       shape: Number of rows and number of columns of a tile.
     """
     score_map, has_received = call.score_map, call.has_received_cotangent
-    width, dtype = call.output_types["query"].shape[-1], call.output_types["query"].dtype
+    query_type = call.output_types["query"]
+    width, dtype = query_type.shape[-1], query_type.dtype
     has_products = score_map.scoring.has_relation_products
     multiplies_tables = score_map.scoring.multiplies_tables
-    has_positions = score_map.scoring.has_positions
+    has_positions, has_table = score_map.scoring.has_positions, score_map.scoring.reads_table
+    computes_delta = "negative_delta" in call.output_types
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
         position_tiles.clear_buffers(context)
+        if has_table:
+            diagonal_sums.clear_buffer(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
-        sums = [mosaic.full(shape[:1], 0.0) for _ in range(score_map.scoring.summed_gradients)]
+        partial_sum = shape[0], registers.COLUMN_GROUP
+        sums = [mosaic.full(partial_sum, 0.0) for _ in range(score_map.scoring.summed_gradients)]
         totals = [mosaic.full((shape[0], width), 0.0) for _ in range(1 + has_positions)]
+        if "negative_delta" in context.vectors:
+            return tuple(totals), sums, ends, {}, context.vectors["negative_delta"]
         delta = context.vectors.get("other_delta", mosaic.full(shape[:1], 0.0))
         if "values" in context.resident:
             values, cotangent = (
@@ -92,9 +112,16 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             delta -= first
         return tuple(totals), sums, ends, vectors, -delta
 
+    def scale_gradient(context, score_gradient):
+        """Return the gradient of the scores, given its result from `compute_score_gradient`."""
+        if not score_map.has_dropout:
+            return score_gradient
+        return score_gradient * dropout_tiles.gradient_unit(context.scalars)
+
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state
         context = relation_rows.add_vectors(context, vectors)
+        table_sums = diagonal_sums.read(context, tile) if has_table else None
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -126,25 +153,35 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_row=per_row,
             per_column=per_column,
             factor=view.far_derivative,
+            kept_factors=dropout_tiles.kept_factors(context, tile),
         )
         relations = RelationTile(context, tile)
         if has_products:
             ends = relations.add_ends(ends, sides, score_gradient)
         if multiplies_tables and not tile.kind.is_far:
-            dropped = tile_weights.drop(context, tile, weights)
+            dropped = dropout_tiles.drop(context, tile, weights)
             relations.write(relation_rows.COTANGENT, dropped)
             relations.write(relation_rows.PRODUCTS, score_gradient)
         elif has_products and not multiplies_tables:
-            relations.write("band_gradient", score_gradient)
+            relations.write("band_gradient", scale_gradient(context, score_gradient))
+        if table_sums is not None:
+            table_gradient = score_map.scoring.table_gradient(
+                scale_gradient(context, score_gradient), view.tile_scores
+            )
+            diagonal_sums.add(context, tile, table_sums, table_gradient)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
+        are_diagonals_summed = score_map.scoring.function is not None and not tile.kind.is_far
+        sum_columns = functools.partial(
+            registers.sum_columns, are_diagonals_summed=are_diagonals_summed
+        )
         sums = [
-            row_sum if gradient is None else row_sum + gradient.sum(axis=1)
-            for row_sum, gradient in zip(sums, gradients, strict=True)
+            total if gradient is None else total + sum_columns(gradient)
+            for total, gradient in zip(sums, gradients, strict=True)
         ]
         operands = [((product_gradient, key),)]
         if positions is not None:
-            lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
+            lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
         totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
         tile.release("key")
@@ -154,21 +191,24 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         (total, *others), sums, ends, vectors, negative_delta = state
+        sums = [mosaic.sum_rows(x) for x in sums]
         names = score_map.scoring.gradient_names
         # The gradient log_height follows from dQ: see `DistanceScoring.summed_gradients`.
         if len(sums) < len(names):
             query = mosaic.load_tile(context.resident["query"])
             sums = [*sums, (total * query).sum(axis=1)]
-        multiplier = compute_gradient_multiplier(score_map, context.scalars)
+        unit = dropout_tiles.gradient_unit(context.scalars)
+        multiplier = compute_gradient_multiplier(score_map, context.scalars) * unit
         coefficients = {name: x * multiplier for name, x in zip(names, sums, strict=True)}
-        outputs = name_ends("gradient", sides, ends)
+        outputs = name_ends("gradient", sides, [end * unit for end in ends])
         if multiplies_tables:
-            total = relation_rows.write_gradients(context, total, ends)
+            total = relation_rows.write_gradients(context, total, ends, unit)
             outputs = vectors
         totals = dict(zip(("query", "position_query"), (total, *others), strict=False))
+        delta = {"negative_delta": negative_delta} if computes_delta else {}
         return {
             **{name: x * multiplier for name, x in totals.items()},
-            "negative_delta": negative_delta,
+            **delta,
             **coefficients,
             **outputs,
         }
@@ -176,17 +216,20 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     scattered: tuple[str, ...] = ("band_gradient",) * has_products
     if multiplies_tables:
         scattered = (relation_rows.WEIGHTS, relation_rows.GRADIENT)
+    scratch = {
+        **position_tiles.scratch_buffers(score_map, query_type, sorts_gradient=True),
+        **relation_rows.scratch_buffers(score_map.scoring, has_cotangent=True),
+        **(diagonal_sums.scratch_buffers(shape[1]) if has_table else {}),
+    }
     return KernelBody(
         initialize,
         step,
         finish,
         scattered=scattered,
-        scratch={
-            **position_tiles.scratch_buffers(score_map, gradient_dtype=dtype),
-            **relation_rows.scratch_buffers(score_map.scoring, has_cotangent=True),
-        },
-        # The sums of coefficient gradients use tables of derivatives.
-        ends_with_product=not score_map.scoring.reads_tables,
+        summed=(diagonal_sums.OUTPUT,) * has_table,
+        scratch=scratch,
+        # The sums along diagonals need a barrier after each tile: see `diagonal_sums.add`.
+        ends_with_product=not has_table,
     )
 
 
@@ -209,6 +252,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     score_map, has_received = call.score_map, call.has_received_cotangent
     widths = [call.output_types[name].shape[-1] for name in ("key", "value")]
     multiplies_tables = score_map.scoring.multiplies_tables
+    values_dtype = call.streamed["values_cotangent"].dtype
 
     def initialize(context):
         key_total, value_total = (mosaic.full((shape[0], width), 0.0) for width in widths)
@@ -225,7 +269,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         """
         key_total, value_total = state
         tile.skip("query")
-        weights = tile_weights.drop(context, tile, tile_weights.weigh_zero_scores(context, tile))
+        weights = tile_weights.weigh_zero_scores(context, tile)
+        if score_map.has_dropout:
+            kept_weights = (weights * dropout_tiles.KEPT).astype(values_dtype)
+            weights = dropout_tiles.drop(context, tile, kept_weights)
         (value_total,) = mosaic.accumulate_products(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
@@ -234,13 +281,15 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         tile.release("values_cotangent")
         return key_total, value_total
 
-    def replace_weights(context, relations, weights, inside):
-        """Replace the weights of a band tile by those that `query_gradient` has written."""
-        name = relation_rows.WEIGHTS
+    def replace_band(context, relations, name, entries, inside):
+        """Replace the entries of a band tile by those that `query_gradient` has written.
+
+        The entries are weights or gradients of scores, in units of `dropout_tiles.gradient_unit`.
+        """
         if inside is None or not score_map.has_dropout:
-            return relations.replace_band(name, weights, inside)
-        scale = read_dropout_scale(context.scalars)  # of the written weights
-        return relations.replace_band(name, weights * scale, inside) * (1 / scale)
+            return relations.replace_band(name, entries, inside)
+        unit = dropout_tiles.gradient_unit(context.scalars)
+        return relations.replace_band(name, entries * unit, inside) * (1 / unit)
 
     def step(context, tile, state):
         if tile.kind.is_zero:
@@ -262,8 +311,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         view = view_tile(context, tile, products, for_gradient=True)
         logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
         weights = tile_weights.compute_weights(view, logsumexp)
-        if multiplies_tables:
-            weights = replace_weights(context, relations, weights, band_weights)
+        kept_factors = dropout_tiles.kept_factors(context, tile)
         score_gradient = tile_weights.compute_score_gradient(
             context,
             tile,
@@ -272,18 +320,23 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_row=context.vectors["received_cotangent"] if has_received else None,
             per_column=tile.load_vector("negative_delta"),
             factor=view.far_derivative,
+            kept_factors=kept_factors,
         )
+        kept_weights = weights if kept_factors is None else weights * kept_factors
         if multiplies_tables:
-            name = relation_rows.GRADIENT
-            score_gradient = relations.replace_band(name, score_gradient, band_gradient)
+            score_gradient = replace_band(
+                context, relations, relation_rows.GRADIENT, score_gradient, band_gradient
+            )
+            kept_weights = replace_band(
+                context, relations, relation_rows.WEIGHTS, kept_weights, band_weights
+            )
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
-        dropped_weights = tile_weights.drop(context, tile, weights)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
         totals = mosaic.accumulate_products(
             state,
             ((product_gradient, query),),
-            ((dropped_weights, values_cotangent),),
+            ((kept_weights, values_cotangent),),
             scratch=context.operand_scratch,
         )
         tile.release("query")
@@ -293,8 +346,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def finish(context, state):
         key_total, value_total = state
         is_visible = tile_weights.is_visible_key(context, shape[0])
-        key_total = key_total * compute_gradient_multiplier(score_map, context.scalars)
-        value_total = value_total * read_dropout_scale(context.scalars)
+        unit = dropout_tiles.gradient_unit(context.scalars)
+        key_total = key_total * (compute_gradient_multiplier(score_map, context.scalars) * unit)
+        if score_map.has_dropout:
+            value_total *= read_dropout_scale(context.scalars) / dropout_tiles.KEPT
         return {
             "key": jnp.where(mosaic.expand_per_row(is_visible, key_total.shape), key_total, 0.0),
             "value": jnp.where(
@@ -306,7 +361,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         initialize,
         step,
         finish,
-        scratch=position_tiles.scratch_buffers(score_map),
+        scratch=position_tiles.scratch_buffers(score_map, call.streamed["query"]),
         late_vectors=late_vectors(score_map.scoring),
     )
 
@@ -372,9 +427,10 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             weight_gradient,
             per_row=tile.load_row_vector("received_cotangent") if has_received else None,
             per_column=tile.load_vector("negative_delta"),
+            kept_factors=dropout_tiles.kept_factors(context, tile),
         )
         product_gradient = view.product_gradient(score_gradient)
-        lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient)
+        lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
         totals = mosaic.accumulate_products(
             state,
             ((lower, positions.query),),
@@ -386,8 +442,9 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
 
     def finish(context, state):
         multiplier = compute_gradient_multiplier(score_map, context.scalars)
+        multiplier *= dropout_tiles.gradient_unit(context.scalars)
         names = ("lower_positions", "upper_positions")
         return {name: x * multiplier for name, x in zip(names, state, strict=True)}
 
-    buffers = position_tiles.scratch_buffers(score_map, gradient_dtype=dtype)
+    buffers = position_tiles.scratch_buffers(score_map, call.streamed["query"], sorts_gradient=True)
     return KernelBody(initialize, step, finish, scratch=buffers)

@@ -11,7 +11,9 @@ import jax.numpy as jnp
 from jax import ShapeDtypeStruct
 from jaxtyping import Array, Float, Num
 
-from distattn_jax.attention.fused.distance_functions import evaluate_at
+from distattn_jax.attention.fused.distance_functions import evaluate_at, unstack_coefficients
+from distattn_jax.attention.fused.gpu import diagonal_sums
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernels import Plan
@@ -58,8 +60,8 @@ class KernelArrays:
 
         Args:
           table: One number or vector for each relative position i - j of query i and key j: an
-            array of `Operands.tables`, shape (B, N, D), or `Operands.positions`, shape
-            (B, D, N, H). The result has the same axes, with a longer axis D.
+            `Operands.table`, shape (B, N, D), or `Operands.positions`, shape (B, D, N, H). The
+            result has the same axes, with a longer axis D.
           is_transposed: True if the rows of the score map are keys, and its columns are queries.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
@@ -71,6 +73,28 @@ class KernelArrays:
         widths = [(0, 0)] * table.ndim
         widths[axis] = (padding[0], padding[1] + 7)
         return jnp.pad(table, widths)
+
+    def table_type(self, order: BlockOrder) -> ShapeDtypeStruct:
+        """Return the type of the gradient of `Operands.table` as the kernel writes it.
+
+        Its shape is (B, N, parts, D): see `KernelBody.summed`.
+        """
+        rows, columns = (self.padded_length(x.shape[1]) for x in self.operands[:2])
+        length = rows + columns + order.config.rows  # The last tile may reach beyond the diagonals.
+        parts = order.parts * order.config.warpgroups
+        shape = (order.batch, order.heads, parts, length + -length % diagonal_sums.THREADS)
+        return ShapeDtypeStruct(shape, jnp.float32)
+
+    def sum_table(self, parts: Float[Array, "B N _ _"]) -> Float[Array, "B N D"]:
+        """Add up the parts of the gradient of `Operands.table`, and remove the padding.
+
+        Args:
+          parts: Output of the kernel, whose type is `table_type`.
+        """
+        assert self.operands.table is not None, "the kernel has computed its gradient"
+        columns = self.operands.key.shape[1]
+        start = self.padded_length(columns) - columns
+        return parts.sum(axis=2)[:, :, start : start + self.operands.table.shape[2]]
 
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
@@ -121,15 +145,16 @@ class KernelArrays:
 def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
     """Return {"function": table}, where the table contains the distance function f of each head.
 
-    The table has the value of f for each relative position, in the order of `Operands.tables`. The
-    dict is empty if the scoring has no f. It is also empty if f is cheap to evaluate: the kernels
-    then compute f from the distances.
+    The table has the value of f for each relative position, times the height of the head, in the
+    order of `Operands.table`. The dict is empty if the scoring has no f. It is also empty if f is
+    cheap to evaluate: the kernels then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:
         return {}
     distances = operands.table_distances.astype(jnp.float32)
-    return {"function": evaluate_at(function, distances, operands.coefficients)}
+    height = unstack_coefficients(operands.coefficients).height[..., None]
+    return {"function": evaluate_at(function, distances, operands.coefficients) * height}
 
 
 def shift_rows(

@@ -52,6 +52,7 @@ class Tile(NamedTuple):
     Attributes:
       row: Index of the first row of the tile.
       column: Index of the first column of the tile.
+      diagonal: Index of the first diagonal of the tile among all diagonals: see `run_tile_loop`.
       kind: Properties of the tile that the schedule guarantees.
       shape: Number of rows and number of columns.
       wait: Waits until a matrix of `KernelInputs.streamed` or `KernelInputs.moving` has been
@@ -72,6 +73,7 @@ class Tile(NamedTuple):
 
     row: jax.Array
     column: jax.Array
+    diagonal: jax.Array
     kind: TileKind
     shape: tuple[int, int]
     wait: Callable[[str], Any]
@@ -113,6 +115,8 @@ class WarpgroupContext(NamedTuple):
         relation.
       visited_columns: First column of the first tile that the warpgroup visits, and last column of
         its last tile plus 1. None if the kernel has no tables.
+      summed: References to the vectors of the warpgroup in global memory that belong to the outputs
+        `KernelBody.summed`.
     """
 
     score_map: ScoreMap
@@ -126,6 +130,7 @@ class WarpgroupContext(NamedTuple):
     scratch: dict[str, Any]
     tables: dict[str, Any]
     visited_columns: tuple[jax.Array, jax.Array] | None
+    summed: dict[str, Any]
 
 
 class KernelBody(NamedTuple):
@@ -141,6 +146,10 @@ class KernelBody(NamedTuple):
         tile.
       scattered: Names of the outputs that `finish` does not return, because `step` writes single
         entries of them to global memory.
+      summed: Names of the outputs with one number per diagonal of the score map, to which `step`
+        adds. They have the shape (B, N, parts, D). Each part is a vector that belongs to one
+        warpgroup. It is 0 before the first tile, and the caller adds up the parts. A thread block
+        of a kernel with such outputs computes only blocks of one head: see `BlockOrder`.
       scratch: Buffers in shared memory that each warpgroup needs. The key is the name of the
         buffer, and the value is its shape and its dtype.
       ends_with_product: True if `step` ends with a matrix product that depends on all numbers that
@@ -154,6 +163,7 @@ class KernelBody(NamedTuple):
     step: Callable[[WarpgroupContext, Tile, Any], Any]
     finish: Callable[[WarpgroupContext, Any], dict[str, jax.Array]]
     scattered: tuple[str, ...] = ()
+    summed: tuple[str, ...] = ()
     scratch: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
     ends_with_product: bool = True
     late_vectors: tuple[str, ...] = ()

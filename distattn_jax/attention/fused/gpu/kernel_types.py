@@ -11,12 +11,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, relation_rows
+from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
+    dropout_tiles,
+    gradient_kernels,
+    mosaic,
+    relation_rows,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import TABLE_PADDING
 from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
+from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, MAX_WIDTH, TileConfig
 from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
@@ -29,7 +35,7 @@ KEY_ROWS = ("key_gradient", "received")  # kernels whose rows are keys
 SCATTERED = ("band_scores", "band_gradient", *RELATION_MATRICES)
 
 
-def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
+def list_types(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> KernelTypes:
     """Return the types of the arrays that a kernel copies to or from shared memory.
 
     The width of a matrix (its last axis) is correct. All other axes have size 1, because they do
@@ -39,6 +45,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
       kernel: Name of the kernel: the name of a field of `TileConfigs`.
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
+      config: Tile sizes of the kernel.
     """
     scoring = plan.scoring
     queries, keys = _list_inputs(kernel, plan, operands)
@@ -46,16 +53,25 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
     resident, streamed, moving = queries, keys, {}
     if kernel in KEY_ROWS:
         resident, streamed = keys, queries
-    tables = operands.tables if kernel == "query_gradient" else operands.tables[:1]
-    diagonals: Types = {f"table_{i}": VECTOR for i in range(len(tables))}
+    diagonals: Types = {} if operands.table is None else {"table": VECTOR}
     if scoring.function is not None and not scoring.function.is_cheap:
         diagonals["function"] = VECTOR
     if kernel == "position_gradient":
         resident, streamed, moving = outputs, queries, keys
     elif scoring.has_positions:
         diagonals["positions"] = queries["query"]
-    arranges_gradient = kernel in ("query_gradient", "position_gradient")
+    is_transposed = kernel in (*KEY_ROWS, "position_gradient")
+    is_query_gradient = kernel == "query_gradient"
     tables_of_relations = _list_tables(kernel, plan, operands)
+    scratch = scratch_buffers(
+        make_score_map(plan, operands, is_transposed=is_transposed),
+        operands.query,
+        sorts_gradient=kernel in ("query_gradient", "position_gradient"),
+    )
+    if tables_of_relations:
+        scratch |= relation_rows.scratch_buffers(scoring, has_cotangent=is_query_gradient)
+    if is_query_gradient and scoring.reads_table:
+        scratch |= diagonal_sums.scratch_buffers(config.columns)
     return KernelTypes(
         resident,
         streamed,
@@ -63,20 +79,20 @@ def list_types(kernel: str, plan: Plan, operands: Operands) -> KernelTypes:
         moving,
         entries=_drop_absent({"mask": operands.mask}),
         outputs=outputs,
-        scratch={
-            **scratch_buffers(
-                make_score_map(plan, operands),
-                gradient_dtype=operands.query.dtype if arranges_gradient else None,
-            ),
-            **(
-                relation_rows.scratch_buffers(scoring, has_cotangent=arranges_gradient)
-                if tables_of_relations
-                else {}
-            ),
-        },
+        scratch=scratch,
         late_vectors=gradient_kernels.late_vectors(scoring) if kernel == "key_gradient" else (),
         tables=tables_of_relations,
     )
+
+
+def computes_delta_outside(plan: Plan, operands: Operands) -> bool:
+    """Return True if D is computed before the kernel `query_gradient`: see `BackwardOperands`.
+
+    Otherwise, the kernel computes D from the attention output. If heads are wide and have position
+    vectors, or if keys are very wide, the output would need too much shared memory.
+    """
+    limit = MAX_WIDTH if plan.scoring.has_positions else MAX_WIDE_WIDTH
+    return operands.key.shape[-1] > limit
 
 
 def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Types]:
@@ -87,12 +103,13 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     """
     query, key, value = (_matrix_type(x, x.shape[-1]) for x in operands[:3])
     is_gradient, is_query_gradient = kernel.endswith("gradient"), kernel == "query_gradient"
-    is_very_wide = key.shape[-1] > MAX_WIDE_WIDTH
     has_weights = plan.scoring.has_relation_weights
     multiplies_tables = plan.scoring.multiplies_tables
     has_weight_cotangent = has_weights and not multiplies_tables
-    has_other_delta = plan.received or plan.logsumexp or has_weight_cotangent or is_very_wide
+    has_delta = computes_delta_outside(plan, operands)
+    has_other_delta = not has_delta and (plan.received or plan.logsumexp or has_weight_cotangent)
     has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
+    drops_weights = dropout_tiles.drops_weights(kernel, operands)
     relations = RelationArrays(plan, operands, length_multiple=1)
     vectors = relations.vector_names(has_cotangent=is_gradient and has_weights)
     if multiplies_tables and kernel in ("forward", "query_gradient"):  # not inputs, but computed
@@ -102,12 +119,13 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     queries = {
         "query": query,
         "position_query": query if plan.scoring.has_positions else None,
-        "values": value if is_query_gradient and not is_very_wide else None,
+        "values": value if is_query_gradient and not has_delta else None,
         "values_cotangent": value if is_gradient else None,
         "logsumexp": VECTOR if kernel != "forward" else None,
         "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
-        "negative_delta": VECTOR if is_gradient and not is_query_gradient else None,
+        "negative_delta": VECTOR if is_gradient and (has_delta or not is_query_gradient) else None,
         "query_segments": VECTOR if operands.query_segments is not None else None,
+        dropout_tiles.QUERY_HASH: VECTOR if drops_weights else None,
         **dict.fromkeys(vectors, VECTOR),
     }
     keys = {
@@ -116,6 +134,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
         "received_cotangent": VECTOR if has_received_cotangent else None,
         "key_mask": VECTOR if operands.key_mask is not None else None,
         "key_segments": VECTOR if operands.key_segments is not None else None,
+        dropout_tiles.KEY_HASH: VECTOR if drops_weights else None,
     }
     return _drop_absent(queries), _drop_absent(keys)
 
@@ -128,7 +147,10 @@ def _list_outputs(kernel: str, plan: Plan, operands: Operands) -> Types:
     if kernel == "forward":
         outputs = {"values": value, "logsumexp": VECTOR, **relations.output_types(kernel)}
     elif kernel == "query_gradient":
-        vectors = dict.fromkeys(("negative_delta", *plan.scoring.gradient_names), VECTOR)
+        names = plan.scoring.gradient_names
+        if not computes_delta_outside(plan, operands):
+            names = ("negative_delta", *names)
+        vectors = dict.fromkeys(names, VECTOR)
         outputs = {"query": query, **vectors, **relations.output_types(kernel)}
         outputs |= {"position_query": query} if plan.scoring.has_positions else {}
     elif kernel == "key_gradient":

@@ -9,7 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from distattn_jax.attention.fused.gpu import gradient_kernels, mosaic, weight_kernels
+from distattn_jax.attention.fused.gpu import (
+    diagonal_sums,
+    dropout_tiles,
+    gradient_kernels,
+    mosaic,
+    weight_kernels,
+)
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
     pad_moving_rows,
@@ -17,10 +24,9 @@ from distattn_jax.attention.fused.gpu.kernel_arrays import (
     tabulate_function,
 )
 from distattn_jax.attention.fused.gpu.kernel_body import KernelInputs
-from distattn_jax.attention.fused.gpu.kernel_types import list_types
+from distattn_jax.attention.fused.gpu.kernel_types import computes_delta_outside, list_types
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_types, count_bytes
-from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
 from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
 from distattn_jax.attention.fused.kernel_calls import (
@@ -62,6 +68,7 @@ class _HopperKernels(KernelCalls):
       arrays: Converts the operands to inputs of the kernels.
       relations: Converts the arrays with one number for each query and relation.
       function_table: Result of `tabulate_function`.
+      hashes: Result of `hash_vectors`.
     """
 
     separates_small_scores = True
@@ -72,6 +79,7 @@ class _HopperKernels(KernelCalls):
         self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         self.function_table = tabulate_function(plan, operands)
+        self.hashes = dropout_tiles.hash_vectors(operands)
 
     def tile_sizes(self, kernel: str) -> TileSizes:
         config = getattr(self.configs, kernel)
@@ -87,9 +95,8 @@ class _HopperKernels(KernelCalls):
         return min(mosaic.round_up_width(self.plan.trained_key_width or width), width)
 
     def delta_inputs(self, backward: BackwardOperands) -> dict[str, Array]:
-        if self.operands.key.shape[-1] > MAX_WIDE_WIDTH:
-            # The values would need too much shared memory.
-            return {"other_delta": compute_delta(backward)}
+        if computes_delta_outside(self.plan, self.operands):
+            return {"negative_delta": -compute_delta(backward)}
         inputs = {"values": backward.values, "other_delta": backward.other_delta}
         return {name: x for name, x in inputs.items() if x is not None}
 
@@ -131,13 +138,20 @@ class _HopperKernels(KernelCalls):
 
     def run(self, call: KernelCall) -> dict[str, Array]:
         config, is_transposed = getattr(self.configs, call.name), call.score_map.is_transposed
-        resident, streamed, moving = map(
-            self.arrays.pad_vectors, (call.resident, call.streamed, call.moving)
-        )
+        row_hash, column_hash = self._hash_rows_and_columns(call)
+        resident, streamed = call.resident, {**call.streamed, **column_hash}
+        moving = call.moving
+        if moving:
+            moving = {**moving, **row_hash}
+        else:
+            resident = {**resident, **row_hash}
+        resident, streamed, moving = map(self.arrays.pad_vectors, (resident, streamed, moving))
         gathered, vectors = self.relations.inputs(call.relations)
         relation_tables, first_value = self.relations.table_inputs(call.name)
         (streamed if is_transposed else resident).update(vectors)
-        tables = {**call.tables, **self.function_table}
+        tables = dict(self.function_table)
+        if call.table is not None:
+            tables["table"] = call.table
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
         inputs = KernelInputs(
@@ -158,8 +172,12 @@ class _HopperKernels(KernelCalls):
         body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)
         output_types |= self.relations.output_types(call.name)
+        if body.summed:
+            batch, _, heads, _ = self.operands.query.shape
+            order = BlockOrder(config, batch, heads, call.schedule.blocks, is_within_head=True)
+            output_types[diagonal_sums.OUTPUT] = self.arrays.table_type(order)
         types = collect_types(body, inputs, output_types)
-        expected = list_types(call.name, self.plan, self.operands)
+        expected = list_types(call.name, self.plan, self.operands, config)
         size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
         assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
@@ -180,7 +198,21 @@ class _HopperKernels(KernelCalls):
                 by_query = jnp.moveaxis(outputs[name], 1, -1)
                 filled = self._fill_unwritten(by_query, written, 0.0)
                 outputs[name] = jnp.moveaxis(filled, -1, 1)
+        if diagonal_sums.OUTPUT in outputs:
+            multiplier = self.plan.scoring.gradient_multiplier(None)
+            table = self.arrays.sum_table(outputs[diagonal_sums.OUTPUT])
+            outputs[diagonal_sums.OUTPUT] = table * multiplier
         return {**outputs, **self.relations.assemble(outputs, call, config)}
+
+    def _hash_rows_and_columns(self, call: KernelCall) -> list[dict[str, Array]]:
+        """Return two dicts from name to vector: the hashes of rows and of columns, for dropout.
+
+        Both dicts are empty if the kernel drops no weights.
+        """
+        if not dropout_tiles.drops_weights(call.name, self.operands):
+            return [{}, {}]
+        queries, keys = ({name: self.hashes[name]} for name in dropout_tiles.HASH_NAMES)
+        return [keys, queries] if call.score_map.is_transposed else [queries, keys]
 
     def _initial_maximum(self, call: KernelCall) -> dict[str, Array]:
         """Return {"initial_maximum": x}: the running maximum with which the online softmax starts.

@@ -106,7 +106,13 @@ def column_indices(count: int) -> jax.Array:
 
 
 def load_tile(ref: Any) -> jax.Array:
-    """Load a tile from shared memory into registers, and convert it to float32."""
+    """Load a tile from shared memory into registers, and convert it to float32.
+
+    Args:
+      ref: Reference to shared memory, or a result of `load_operand`, which is in registers already.
+    """
+    if isinstance(ref, jax.Array):
+        return ref.astype(jnp.float32)
     return _load(ref, layout=plgpu.Layout.WGMMA).astype(jnp.float32)
 
 
@@ -158,6 +164,20 @@ def load_per_row(ref: Any) -> jax.Array:
 def load_per_column(ref: Any) -> jax.Array:
     """Load a vector with one number per column of a tile, from shared memory into registers."""
     return _load(ref, layout=plgpu.Layout.WGMMA.reduce(0))
+
+
+def load_per_thread(ref: Any) -> jax.Array:
+    """Load a vector, with neighbouring numbers in neighbouring threads of the warpgroup.
+
+    Args:
+      ref: Vector in shared or global memory. Its length is a multiple of 128.
+    """
+    return _load(ref, layout=per_thread_layout(ref.shape[0]), optimized=False)
+
+
+def per_thread_layout(count: int) -> Any:
+    """Return the layout of a vector whose neighbouring numbers are in neighbouring threads."""
+    return plgpu.Layout.WG_STRIDED((count,), vec_size=1)
 
 
 def load_per_column_from_global(ref: Any) -> jax.Array:

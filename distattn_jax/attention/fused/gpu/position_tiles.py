@@ -29,22 +29,32 @@ from distattn_jax.attention.fused.score_map import ScoreMap
 SKEW, UNSKEW = "skew", "unskew"  # names of buffers in shared memory
 
 
-def scratch_buffers(score_map: ScoreMap, *, gradient_dtype: Any = None) -> dict[str, Any]:
+def scratch_buffers(
+    score_map: ScoreMap, query_type: Any, *, sorts_gradient: bool = False
+) -> dict[str, Any]:
     """Return the buffers in shared memory that a kernel needs for position vectors.
 
     The result has the form of `KernelBody.scratch`. It is empty if the scoring has no position
-    vectors.
+    vectors. If heads are wider than 64, other arrays need most of the shared memory. There is then
+    only one buffer, which is smaller if possible: see the argument `is_halved` of `skew.skew`.
 
     Args:
-      gradient_dtype: Dtype of the queries, if the kernel calls `gradient_by_diagonal`. Otherwise
-        None.
+      query_type: Type of the queries: their shape and dtype.
+      sorts_gradient: True if the kernel calls `gradient_by_diagonal`.
     """
     if not score_map.scoring.has_positions:
         return {}
-    buffers: dict[str, Any] = {SKEW: ((skew.SKEW_ENTRIES,), "float32")}
-    if gradient_dtype is not None:
-        buffers[UNSKEW] = ((skew.UNSKEW_ENTRIES,), gradient_dtype)
+    is_wide = query_type.shape[-1] > MAX_WIDTH
+    is_halved = is_wide and not score_map.is_transposed
+    buffers: dict[str, Any] = {SKEW: ((skew.SKEW_ENTRIES // (1 + is_halved),), "float32")}
+    if sorts_gradient and not is_wide:
+        buffers[UNSKEW] = ((skew.UNSKEW_ENTRIES,), query_type.dtype)
     return buffers
+
+
+def _is_halved(context: WarpgroupContext) -> bool:
+    """Return True if the buffer of `skew` has half of the usual size."""
+    return context.scratch[SKEW].shape[0] < skew.SKEW_ENTRIES
 
 
 def clear_buffers(context: WarpgroupContext) -> None:
@@ -135,7 +145,10 @@ def multiply_rows_and_columns(
     else:
         position_pairs = (query, lower), (query, upper)
     select = functools.partial(
-        skew.skew, context.scratch[SKEW], keeps_rows=not context.score_map.is_transposed
+        skew.skew,
+        context.scratch[SKEW],
+        keeps_rows=not context.score_map.is_transposed,
+        is_halved=_is_halved(context),
     )
     if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
         selected = select(*mosaic.multiply_transposed(*position_pairs))
@@ -164,7 +177,7 @@ def multiply_score_operands(
 
 
 def gradient_by_diagonal(
-    context: WarpgroupContext, product_gradient: jax.Array
+    context: WarpgroupContext, product_gradient: jax.Array, dtype: Any
 ) -> tuple[jax.Array, jax.Array]:
     """Sort the gradient of the products q · k of a tile by diagonal.
 
@@ -175,6 +188,14 @@ def gradient_by_diagonal(
 
     Args:
       product_gradient: Gradient of the products, one number for each entry of the tile.
+      dtype: Dtype of the result, that of the queries.
     """
-    keeps_rows = not context.score_map.is_transposed
-    return skew.unskew(context.scratch[UNSKEW], product_gradient, keeps_rows=keeps_rows)
+    has_own_buffer = UNSKEW in context.scratch
+    return skew.unskew(
+        context.scratch[UNSKEW if has_own_buffer else SKEW],
+        product_gradient,
+        dtype,
+        keeps_rows=not context.score_map.is_transposed,
+        is_cleared=has_own_buffer,
+        is_halved=_is_halved(context),
+    )

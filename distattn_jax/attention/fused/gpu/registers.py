@@ -182,3 +182,76 @@ def share_diagonals(tile: jax.Array) -> jax.Array:
         return tile
 
     return map_registers(copy_registers, tile.shape, tile)
+
+
+def sum_diagonals(tile: jax.Array) -> jax.Array:
+    """Add pairs of entries on the same diagonal, so that fewer entries are left to be summed.
+
+    Entries (i, j) and (i + 8, j + 8) are in registers of the same thread. This function adds entry
+    (i + 8, j + 8) to entry (i, j). Of the result, use only the entries that `sum_columns` sums with
+    `are_diagonals_summed`. In the interpreter, return `tile` unchanged.
+    """
+    if is_interpreted():
+        return tile
+
+    def add_registers(tile):
+        tile = tile.copy()
+        for position in np.ndindex(tile.shape):
+            following = list(position)
+            following[1], following[4] = position[1] + 1, 1
+            if position[4] == 0 and following[1] < tile.shape[1]:
+                tile[position] = _add(tile[position], tile[tuple(following)])
+        return tile
+
+    return map_registers(add_registers, tile.shape, tile)
+
+
+def sum_columns(tile: jax.Array, *, are_diagonals_summed: bool) -> jax.Array:
+    """Return a tile of 8 columns, whose column j is the sum of the columns j, j + 8, j + 16, ...
+
+    Each thread adds its own registers, so that no data is exchanged between threads.
+
+    Args:
+      are_diagonals_summed: True if the tile is a result of `sum_diagonals`, or if its entries were
+        computed from such a result entry by entry. The sum then omits the entries that
+        `sum_diagonals` has added to others. The sums of single rows are wrong, but the sum of all
+        rows is correct.
+    """
+    shape = (tile.shape[0], COLUMN_GROUP)
+    if is_interpreted():
+        return tile.reshape(tile.shape[0], -1, COLUMN_GROUP).sum(axis=1)
+
+    def add_registers(tile):
+        total = tile[:, :1].copy()
+        for position in np.ndindex(total.shape):
+            if position[4] == 1 and are_diagonals_summed:
+                continue
+            for group in range(1, tile.shape[1]):
+                term = tile[(position[0], group, *position[2:])]
+                total[position] = _add(total[position], term)
+        return total
+
+    return map_registers(add_registers, shape, tile)
+
+
+def subtract_rounded(a: jax.Array, b: jax.Array) -> jax.Array:
+    """Return a - b for two tiles. If a is a product, it is rounded before the subtraction.
+
+    The compiler usually computes a product and a difference in one instruction. If the product is
+    needed for something else as well, this keeps both factors in registers instead of the product.
+    """
+    if is_interpreted():
+        return a - b
+
+    def subtract(a, b):
+        difference = np.empty_like(a)
+        for position in np.ndindex(a.shape):
+            difference[position] = arith.subf(a[position], b[position])
+        return difference
+
+    return map_registers(subtract, a.shape, a, b)
+
+
+def _add(a: ir.Value, b: ir.Value) -> ir.Value:
+    """Return a + b. One instruction may compute the sum and a product in it."""
+    return arith.addf(a, b, fastmath=arith.FastMathFlags.contract)

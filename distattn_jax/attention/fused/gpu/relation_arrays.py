@@ -42,7 +42,7 @@ class RelationArrays:
         self.vector_shape = (batch, heads, length + self.padding)
 
     def inputs(
-        self, arrays: dict[str, Float[Array, "#B #T N R"]]
+        self, arrays: dict[str, Float[Array, "B T N R"]]
     ) -> tuple[dict[str, Array], dict[str, Array]]:
         """Convert the arrays of `KernelCall.relations` to inputs of a kernel.
 
@@ -61,7 +61,6 @@ class RelationArrays:
             if name in RELATION_MATRICES:  # an output of `query_gradient`, already padded
                 matrices[name] = array
                 continue
-            array = jnp.broadcast_to(array, (*self.operands.query.shape[:3], array.shape[3]))
             array = jnp.pad(array, ((0, 0), (0, self.padding), (0, 0), (0, 0)))
             matrices[name] = array
             for side in self._vector_sides(name):
@@ -206,8 +205,7 @@ class RelationArrays:
 
         The result is {"relation_weights": W} for the kernel `forward`, and
         {"relation_products": dP} for the kernel `query_gradient`. W and dP have shape
-        (B, T, N, 2k + 1): see the module `relations`. If all queries share the relation products,
-        dP is summed and has shape (1, 1, N, 2k + 1). The dict is empty if no output of the kernel
+        (B, T, N, 2k + 1): see the module `relations`. The dict is empty if no output of the kernel
         depends on relations.
         """
         if "band_scores" in outputs:
@@ -242,12 +240,11 @@ class RelationArrays:
 
     def _assemble_gradient(
         self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
-    ) -> Float[Array, "#B #T N R"]:
+    ) -> Float[Array, "B T N R"]:
         """Compute the gradient of the relation products from the outputs of `query_gradient`.
 
         The gradient of relation 0 is 0, because the relation products of relation 0 are always 0:
-        see the module `relations`. If all queries share the relation products, the gradient is
-        summed over examples and queries.
+        see the module `relations`.
 
         Args:
           outputs: Dict from name to output of the kernel.
@@ -255,10 +252,7 @@ class RelationArrays:
         """
         gradient = outputs["band_gradient"][:, : self.operands.query.shape[1]]
         gradient = _add_ends(gradient, is_written, (None, outputs.get("gradient_after")))
-        gradient *= self.scoring.scale
-        if self.operands.shares_relation_products:
-            return gradient.sum(axis=(0, 1), keepdims=True)
-        return gradient
+        return gradient * self.scoring.scale
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
         """Return a mask (B, T, N, R) that is True where a kernel has written a number.

@@ -147,7 +147,7 @@ def add_relation_values(
 
 
 def write_gradients(
-    context: WarpgroupContext, total: jax.Array, ends: list[jax.Array]
+    context: WarpgroupContext, total: jax.Array, ends: list[jax.Array], unit: Any
 ) -> jax.Array:
     """Write W and dS to global memory, and return `total` plus dS A_K.
 
@@ -155,6 +155,8 @@ def write_gradients(
       total: Sum of dS_ij k_j over the keys, for each query i.
       ends: Sum of dS over the keys in relation 2k. Empty under a causal mask, and if there is no
         table of vectors for keys.
+      unit: Unit of all numbers dS in the kernel (see `dropout_tiles.gradient_unit`). The numbers in
+        global memory have the unit 1.
     """
     plgpu.commit_smem()  # The numbers of other threads must have arrived.
     scale = read_dropout_scale(context.scalars)
@@ -169,7 +171,7 @@ def write_gradients(
         )
         mosaic.store_rows(weight_rows.at[:, columns], weights)
         gradient = _read_chunk(context, PRODUCTS, start, count, ends, lambda gradient: gradient)
-        mosaic.store_rows(gradient_rows.at[:, columns], gradient)
+        mosaic.store_rows(gradient_rows.at[:, columns], gradient * unit)
         if "key_table" in context.tables:
             (total,) = mosaic.accumulate_products(
                 (total,),

@@ -43,8 +43,8 @@ class SharedMemory(NamedTuple):
       free: Barriers under the same names as in `full`. A barrier completes when all warpgroups have
         released the slot.
       outputs: Buffers for the outputs of each warpgroup. An output has no buffer here if it
-        overwrites the buffer of a resident input of the same name: see `_replaces_resident`. This
-        is possible only if each warpgroup has one element on axis 0 of `resident`.
+        overwrites the buffer of a resident input: see `replaced_input`. This is possible only if
+        each warpgroup has one element on axis 0 of `resident`.
       operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products` in the interpreter.
         None on a real GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
@@ -100,7 +100,7 @@ class KernelTypes(NamedTuple):
 
     Attributes:
       resident, streamed, diagonals, moving, entries: Inputs, as in `KernelInputs`.
-      outputs: Outputs, except for those in `KernelBody.scattered`.
+      outputs: Outputs, except for those in `KernelBody.scattered` and `KernelBody.summed`.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
       late_vectors: Names of vectors that have their own barriers: see `KernelBody.late_vectors`.
       tables: Inputs, as in `KernelInputs`.
@@ -125,7 +125,8 @@ def collect_types(
     Args:
       output_types: Dict from name to type of all outputs of the kernel.
     """
-    outputs = {name: x for name, x in output_types.items() if name not in body.scattered}
+    in_global_memory = (*body.scattered, *body.summed)
+    outputs = {name: x for name, x in output_types.items() if name not in in_global_memory}
     return KernelTypes(*inputs[:5], outputs, body.scratch, body.late_vectors, inputs.tables)
 
 
@@ -140,15 +141,17 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
     """
     dtype = next(iter(types.streamed.values())).dtype
     rows = functools.partial(_buffer, config.warpgroups, config.rows)
-    columns = functools.partial(_buffer, config.stages, config.columns)
     tile = (config.stages, config.block_rows, config.columns)
-    ring = {name: columns(array) for name, array in types.streamed.items()}
+    slots = {
+        name: config.count_slots(name)
+        for name in (*types.streamed, *types.entries, *types.moving, *types.diagonals)
+    }
+    ring = {name: _buffer(slots[name], config.columns, x) for name, x in types.streamed.items()}
     ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in types.entries.items()}
     windows = dict.fromkeys(types.moving, config.block_rows)
     windows |= dict.fromkeys(types.diagonals, config.block_rows + config.columns)
-    slots = dict.fromkeys([*ring, *windows], config.stages)
     for name, count in count_reused_blocks(types, config).items():
-        slots[name], windows[name] = config.stages + count, config.rows
+        slots[name], windows[name] = slots[name] + count, config.rows
     for name, array in {**types.moving, **types.diagonals}.items():
         ring[name] = _buffer(slots[name], windows[name], array)
     vector_copies = _count_vector_copies(types)
@@ -167,7 +170,7 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
         outputs={
             name: rows(array)
             for name, array in types.outputs.items()
-            if row_slots > 1 or not _replaces_resident(name, array, types)
+            if row_slots > 1 or replaced_input(name, types) is None
         },
         operand_scratch=mosaic.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
@@ -202,21 +205,23 @@ def _barrier(count: int, arrivals: int = 1) -> Any:
     return plgpu.Barrier(num_arrivals=arrivals, num_barriers=count)
 
 
-def _replaces_resident(name: str, output: jax.ShapeDtypeStruct, types: KernelTypes) -> bool:
-    """Return True if an output can overwrite a resident input in shared memory.
+def replaced_input(name: str, types: KernelTypes) -> str | None:
+    """Return the name of the resident input that an output overwrites in shared memory.
 
-    There must be a resident matrix with the same name, width and dtype as the output.
+    The input has the same name as the output. For the output `values` of the kernel `forward`, it
+    is `query`. Both must be matrices with the same width and dtype. Otherwise, return None.
 
     Args:
       name: Name of the output.
-      output: Type of the output.
     """
-    rows = types.resident.get(name)
-    return (
+    replaced = "query" if name == "values" else name
+    rows, output = types.resident.get(replaced), types.outputs[name]
+    is_replaced = (
         rows is not None
         and len(rows.shape) == len(output.shape) == 4
         and (rows.dtype, rows.shape[-1]) == (output.dtype, output.shape[-1])
     )
+    return replaced if is_replaced else None
 
 
 def _count_vector_copies(types: KernelTypes) -> dict[str, int]:

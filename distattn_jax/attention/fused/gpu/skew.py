@@ -11,11 +11,13 @@ the diagonals 64 to 127. The function `skew` converts an array to a tile, and `u
 tile to an array.
 
 Each thread writes its entries to a buffer in shared memory, and then reads entries that other
-threads have written. With `keeps_rows`, all entries of a row stay in one warp. All addresses of a
-thread are a base address plus constants, and no two threads of a warp use the same bank. Only a GPU
-can check this code: the interpreter runs plain JAX instead.
+threads have written. With `keeps_rows`, all entries of a row stay in one warp, which has its own
+quarter of the buffer. All addresses of a thread are a base address plus constants, and no two
+threads of a warp use the same bank. Only a GPU can check this code: the interpreter runs plain JAX
+instead.
 """
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,12 +34,14 @@ from distattn_jax.attention.fused.gpu import registers
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
 SIZE = 64  # rows and columns of a tile
-SKEW_ENTRIES = (SIZE + 16) * SIZE  # of float32: diagonals may exceed the tile by 8 on each side
-UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles
-THREADS = 128  # of a warpgroup
+SKEW_ENTRIES = SIZE * SIZE  # of float32
+UNSKEW_ENTRIES = 2 * SIZE * SIZE  # of the dtype of the tiles, which has 16 bits
+COLUMNS = 8  # of a group
 
 
-def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) -> jax.Array:
+def skew(
+    scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool, is_halved: bool
+) -> jax.Array:
     """Convert an array by diagonal to a tile of 64 rows and 64 columns.
 
     Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
@@ -45,10 +49,13 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
     has shape (128, 64), and the entry is array[d, column]. The array is passed as two halves.
 
     Args:
-      scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses.
+      scratch: Buffer of `SKEW_ENTRIES` float32 numbers, which only this warpgroup uses. It has half
+        as many numbers if `is_halved`.
       lower: Half of the array with the diagonals 0 to 63, shape (64, 64).
       upper: Half of the array with the diagonals 64 to 127, shape (64, 64).
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
+      is_halved: If True, convert one half of the tile after the other, in a buffer of half the
+        size. This requires `keeps_rows`.
     """
     if is_interpreted():
         entries = jnp.concatenate([lower, upper], axis=1 if keeps_rows else 0)
@@ -56,36 +63,44 @@ def skew(scratch: Any, lower: jax.Array, upper: jax.Array, *, keeps_rows: bool) 
         if keeps_rows:
             return entries[rows, rows - columns + SIZE]
         return entries[rows - columns + SIZE, columns]
-    layout = _SkewedRows() if keeps_rows else _SkewedColumns()
+    layout = _SkewedRows(is_halved) if keeps_rows else _SkewedColumns()
 
     def exchange(scratch, lower, upper):
         thread = _Thread.current()
         address = _shared_address(scratch)
-        layout.wait()
-        stores = [layout.store_base(thread, i) for i in (0, 1)]
-        stores = [_add(address, _times(base, 4)) for base in stores]
-        for part, tile in enumerate((lower, upper)):
-            for position in np.ndindex(tile.shape):
-                group, half = position[1], position[4]
-                block, offset = layout.store_offset(group, half, part)
-                for i in (0, 1):
-                    code = _STORE_IF.format(block=block, address=4 * offset)
-                    arguments = [_extract(tile[position], i), thread.double_warp, stores[i]]
-                    _run(None, arguments, code, "f,r,r")
-        layout.wait()
+        blocks, bases = zip(*(layout.store_base(thread, i) for i in (0, 1)), strict=True)
+        stores = [_add(address, _times(base, 4)) for base in bases]
         loads = [_add(address, _times(layout.load_base(thread, i), 4)) for i in (0, 1)]
         exchanged = np.empty_like(lower)
-        for position in np.ndindex(exchanged.shape):
-            offset = layout.load_offset(position[1], position[4])
-            code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
-            entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
-            exchanged[position] = vector.from_elements(lower[position].type, entries)
+        for halves in ((0,), (1,)) if is_halved else ((0, 1),):
+            positions = [x for x in np.ndindex(lower.shape) if x[4] in halves]
+            layout.wait()
+            for part, position in itertools.product((0, 1), positions):
+                block, offset = layout.store_offset(position[1], position[4], part)
+                for i in (0, 1):
+                    number = _extract((lower, upper)[part][position], i)
+                    code = _store_if("f32", block, 4 * offset)
+                    _run(None, [number, blocks[i], stores[i]], code, "f,r,r")
+            layout.wait()
+            for position in positions:
+                offset = layout.load_offset(position[1], position[4])
+                code = f"ld.shared.f32 $0, [$1 + {4 * offset}];"
+                entries = [_run(ir.F32Type.get(), [load], code, "=f,r") for load in loads]
+                exchanged[position] = vector.from_elements(lower[position].type, entries)
         return exchanged
 
     return registers.map_registers(exchange, lower.shape, scratch, lower, upper)
 
 
-def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Array, jax.Array]:
+def unskew(
+    scratch: Any,
+    tile: jax.Array,
+    dtype: Any,
+    *,
+    keeps_rows: bool,
+    is_cleared: bool,
+    is_halved: bool,
+) -> tuple[jax.Array, jax.Array]:
     """Convert a tile of 64 rows and 64 columns to an array by diagonal. Inverse of `skew`.
 
     Let d = row - column + 64 be the diagonal of entry (row, column) of the tile. If `keeps_rows` is
@@ -94,9 +109,14 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
     array are 0. Return two halves of the array: the diagonals 0 to 63, and the diagonals 64 to 127.
 
     Args:
-      scratch: Buffer of `UNSKEW_ENTRIES` numbers, which only this warpgroup uses. The result has
-        the dtype of the buffer. Call `clear` once before the first use of the buffer.
+      scratch: Buffer of `UNSKEW_ENTRIES` numbers of 16 bits, which only this warpgroup uses. It has
+        half as many numbers if `is_halved`.
+      dtype: Dtype of the result, with 16 bits.
       keeps_rows: True if the columns of the array are diagonals, False if its rows are diagonals.
+      is_cleared: True if only `unskew` uses the buffer, and if `clear` was called once before its
+        first use. If False, the buffer is filled with zeros first: it may be the buffer of `skew`.
+      is_halved: If True, compute one half of the result after the other, in a buffer of half the
+        size. This requires `keeps_rows`, and that `is_cleared` is False.
     """
     if is_interpreted():
         rows, columns = _indices()
@@ -106,26 +126,37 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
         entries = jnp.zeros(shape, tile.dtype).at[index].set(tile)
         lower, upper = jnp.split(entries, 2, axis=1 if keeps_rows else 0)
         return lower, upper
-    layout = _UnskewedRows() if keeps_rows else _UnskewedColumns()
-    tile = tile.astype(scratch.dtype)
+    layout = _UnskewedRows(is_halved) if keeps_rows else _UnskewedColumns()
+    tile = tile.astype(dtype)
 
-    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
-    def store(_, scratch, tile):
-        thread, address = _Thread.current(), _shared_address(scratch)
-        bases = [_add(address, _times(layout.store_base(thread, i), 2)) for i in (0, 1)]
-        layout.wait()
-        for position, pair in np.ndenumerate(tile.registers):
-            offset = layout.store_offset(position[1], position[4])
-            for i in (0, 1):
-                entry = arith.bitcast(ir.IntegerType.get_signless(16), _extract(pair, i))
-                code = f"st.shared.b16 [$1 + {2 * offset}], $0;"
-                _run(None, [entry, bases[i]], code, "h,r")
-        layout.wait()
+    def store(part: int | None) -> Callable:
+        @plgpu.inline_mgpu(arg_types=(plgpu.RefType(), plgpu.Layout.WGMMA))
+        def store_part(_, scratch, tile):
+            thread, address = _Thread.current(), _shared_address(scratch)
+            blocks, bases = zip(*(layout.store_base(thread, i) for i in (0, 1)), strict=True)
+            stores = [_add(address, _times(base, 2)) for base in bases]
+            layout.wait()
+            if not is_cleared:
+                _store_zeros(address, 2 * UNSKEW_ENTRIES // (1 + is_halved))
+                layout.wait()
+            for position, pair in np.ndenumerate(tile.registers):
+                block, offset = layout.store_offset(position[1], position[4], part or 0)
+                for i in (0, 1):
+                    entry = arith.bitcast(ir.IntegerType.get_signless(16), _extract(pair, i))
+                    if part is None:
+                        code = f"st.shared.b16 [$1 + {2 * offset}], $0;"
+                        _run(None, [entry, stores[i]], code, "h,r")
+                    else:
+                        code = _store_if("b16", block, 2 * offset)
+                        _run(None, [entry, blocks[i], stores[i]], code, "h,r,r")
+            layout.wait()
+
+        return store_part
 
     def load(part: int) -> Callable:
         def load_part(scratch, like):
             thread = _Thread.current()
-            base = _add(_shared_address(scratch), _times(_load_base(thread), 2))
+            base = _add(_shared_address(scratch), _times(layout.load_base(thread), 2))
             loaded = np.empty_like(like)
             for position in np.ndindex(loaded.shape):
                 offset = layout.load_offset(position[1], position[4], part)
@@ -136,12 +167,14 @@ def unskew(scratch: Any, tile: jax.Array, *, keeps_rows: bool) -> tuple[jax.Arra
 
         return load_part
 
-    store(scratch, tile)
-    lower, upper = (
-        registers.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
-        for part in (0, 1)
-    )
-    return lower, upper
+    halves = []
+    for part in (0, 1):
+        if is_halved or part == 0:
+            store(part if is_halved else None)(scratch, tile)
+        halves.append(
+            registers.map_registers(load(part), tile.shape, scratch, tile, dtype=tile.dtype)
+        )
+    return halves[0], halves[1]
 
 
 def clear(scratch: Any) -> None:
@@ -151,13 +184,28 @@ def clear(scratch: Any) -> None:
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),))
     def store(_, scratch):
-        index = _and(utils.thread_idx(), THREADS - 1)
-        base = _add(_shared_address(scratch), _times(index, 4))
-        for start in range(0, 2 * UNSKEW_ENTRIES, 4 * THREADS):
-            _run(None, [base, _constant(0)], f"st.shared.b32 [$0 + {start}], $1;", "r,r")
+        _store_zeros(_shared_address(scratch), 2 * UNSKEW_ENTRIES)
         utils.warpgroup_barrier()
 
     store(scratch)
+
+
+def _store_zeros(address: ir.Value, size: int) -> None:
+    """Fill a buffer with zeros.
+
+    Each warp fills one quarter of the buffer, which is the part that it uses if `keeps_rows`.
+
+    Args:
+      address: Address of the buffer in shared memory, in bytes.
+      size: Number of bytes.
+    """
+    index = utils.thread_idx()
+    warp, lane = _and(_shift_right(index, 5), 3), _and(index, 31)
+    quarter = size // 4
+    base = _add(address, _add(_times(warp, quarter), _times(lane, 16)))
+    for start in range(0, quarter, 32 * 16):
+        code = f"st.shared.v4.b32 [$0 + {start}], {{$1, $1, $1, $1}};"
+        _run(None, [base, _constant(0)], code, "r,r")
 
 
 def _indices() -> tuple[jax.Array, jax.Array]:
@@ -215,29 +263,36 @@ class _Thread(NamedTuple):
 class _SkewedRows:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is True.
 
-    The tile has 64 rows and 64 columns. The buffer consists of 10 groups. A group has 64 rows and 8
-    columns. Groups 1 to 8 contain the tile: columns 0 to 7 of the tile are in group 1, and so on.
-    Groups 0 and 9 receive numbers that fall outside of the tile. The index of a number in the
-    buffer is a base, which depends on the thread, plus an offset, which is a constant.
+    Each warp has a quarter of the buffer for its 16 rows of the tile. A quarter consists of 8
+    groups. A group has 16 rows and 8 columns: columns 0 to 7 of the tile are in group 0, and so on.
+    The index of a number in the buffer is a base, which depends on the thread, plus an offset,
+    which is a constant.
+
+    If `is_halved`, a group has only 8 rows: those of one half of the registers of a thread.
     """
 
     wait = staticmethod(utils.warp_barrier)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def __init__(self, is_halved: bool):
+        self.half = 0 if is_halved else 8 * COLUMNS
+        self.group = 8 * COLUMNS + self.half
+
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
-        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 1)
+        group = _shift_right(difference, 3)
         place = _place(_and(difference, 7), thread.lane_row)
-        return _add(_add(_times(group, 8 * SIZE), _times(thread.row, 8)), place)
+        block = _add(thread.double_warp, group)
+        return block, _add(self._base(thread), _add(_times(block, self.group), place))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
-        8 * group to 8 * group + 7. The column of the tile to which a number moves depends on the
-        thread. It is one of the columns 8 * b to 8 * b + 7 or of the 8 columns before them, where
-        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
-        columns 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
-        their index in the buffer that is the same for all threads.
+        8 * group to 8 * group + 7. The sum of this `block` and of the `block` of the thread is the
+        group of 8 columns of the tile to which a number moves. The tile has the groups 0 to 7:
+        numbers that belong to other groups are not stored. `offset` is the part of the index in the
+        buffer that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -245,44 +300,46 @@ class _SkewedRows:
           part: 0 for `lower`, 1 for `upper`.
         """
         block = half - group + 8 * (1 - part)
-        return block, block * 8 * SIZE + 64 * half
+        return block, block * self.group + half * self.half
 
     def load_base(self, thread: _Thread, i: int) -> ir.Value:
         place = _place(_add(thread.lane_column, i), thread.lane_row)
-        return _add(_add(_times(thread.row, 8), place), 8 * SIZE)
+        return _add(self._base(thread), place)
 
     def load_offset(self, group: int, half: int) -> int:
-        return group * 8 * SIZE + 64 * half
+        return group * self.group + half * self.half
+
+    def _base(self, thread: _Thread) -> ir.Value:
+        quarter = _times(thread.double_warp, 8 * self.group // 2)
+        return _add(quarter, _times(thread.lane_row, COLUMNS))
 
 
 class _SkewedColumns:
     """Layout of the buffer in shared memory that `skew` uses if `keeps_rows` is False.
 
-    The tile has 64 rows and 64 columns. The buffer consists of 8 groups. A group has 80 rows and 8
-    columns. Columns 0 to 7 of the tile are in group 0, and so on. Row 0 of the tile is row 8 of
-    each group. The 8 rows before the tile and the 8 rows after it receive numbers that fall outside
-    of the tile. The index of a number in the buffer is a base, which depends on the thread, plus an
-    offset, which is a constant.
+    The buffer consists of 8 groups. A group has 64 rows and 8 columns: columns 0 to 7 of the tile
+    are in group 0, and so on. The index of a number in the buffer is a base, which depends on the
+    thread, plus an offset, which is a constant.
     """
 
     wait = staticmethod(utils.warpgroup_barrier)
-    group_size = 8 * (SIZE + 16)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         column = _add(thread.lane_column, i)
         total = _add(thread.lane_row, column)
-        row = _add(_add(_times(thread.double_warp, 8), total), 8)
-        return _add(_times(row, 8), _place(column, total))
+        row = _add(_times(thread.double_warp, 8), total)
+        block = _add(thread.double_warp, _shift_right(total, 3))
+        return block, _add(_times(row, 8), _place(column, total))
 
     def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
         """Return two constants for the store of one register: `block` and `offset`.
 
         The register holds two numbers of `lower` (part 0) or `upper` (part 1), in the columns
-        8 * group to 8 * group + 7. The row of the tile to which a number moves depends on the
-        thread. It is one of the rows 8 * b to 8 * b + 7 or of the 8 rows before them, where
-        b = 2 * warp + block, and `warp` is the index of the warp of the thread. The tile has the
-        rows 0 to 63, so that the numbers are stored only if 0 <= b <= 8. `offset` is the part of
-        their index in the buffer that is the same for all threads.
+        8 * group to 8 * group + 7. The sum of this `block` and of the `block` of the thread is the
+        block of 8 rows of the tile to which a number moves. The tile has the blocks 0 to 7: numbers
+        that belong to other blocks are not stored. `offset` is the part of the index in the buffer
+        that is the same for all threads.
 
         Args:
           group: Index of the group of 8 columns that contains the register, from 0 to 7.
@@ -290,37 +347,60 @@ class _SkewedColumns:
           part: 0 for `lower`, 1 for `upper`.
         """
         block = half + group - 8 * (1 - part)
-        return block + 1, group * self.group_size + block * 64
+        return block, group * 8 * SIZE + block * 64
 
     def load_base(self, thread: _Thread, i: int) -> ir.Value:
         place = _place(_add(thread.lane_column, i), thread.lane_row)
-        return _add(_times(_add(thread.row, 8), 8), place)
+        return _add(_times(thread.row, 8), place)
 
     def load_offset(self, group: int, half: int) -> int:
-        return group * self.group_size + 64 * half
+        return group * 8 * SIZE + 64 * half
 
 
 class _UnskewedRows:
     """Layout of the buffer in shared memory that `unskew` uses if `keeps_rows` is True.
 
-    The buffer contains an array of 64 rows and 128 diagonals, as 16 groups of 64 rows and 8
-    columns. The index of a number in the buffer is a base, which depends on the thread, plus an
-    offset, which is a constant.
+    The array has 64 rows and 128 diagonals. Each warp has a quarter of the buffer for its 16 rows.
+    A quarter consists of 16 groups of 16 rows and 8 columns. The index of a number in the buffer is
+    a base, which depends on the thread, plus an offset, which is a constant.
+
+    If `is_halved`, a quarter consists of only 8 groups: those of one half of the diagonals.
     """
 
     wait = staticmethod(utils.warp_barrier)
+    group = 16 * COLUMNS
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def __init__(self, is_halved: bool):
+        self.groups = 8 if is_halved else 16
+
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread: `block` and `base`. See `store_offset`."""
         difference = _subtract(thread.lane_row, _add(thread.lane_column, i))
-        group = _add(_add(thread.double_warp, _shift_right(difference, 3)), 8)
-        base = _add(_times(group, 8 * SIZE), _times(thread.row, 8))
-        return _add(base, _and(difference, 7))
+        block = _add(thread.double_warp, _shift_right(difference, 3))
+        base = _add(_times(block, self.group), self._base(thread))
+        return block, _add(base, _and(difference, 7))
 
-    def store_offset(self, group: int, half: int) -> int:
-        return (half - group) * 8 * SIZE + 64 * half
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return two constants for the store of one register: `block` and `offset`.
+
+        The sum of this `block` and of the `block` of the thread is the group of diagonals to which
+        a number moves, relative to the first group of the half `part`. If `is_halved`, it is stored
+        only if this number is from 0 to 7. Otherwise, `part` is 0. `offset` is the part of the
+        index in the buffer that is the same for all threads.
+        """
+        block = 8 * (1 - part) + half - group
+        return block, block * self.group + half * 8 * COLUMNS
+
+    def load_base(self, thread: _Thread) -> ir.Value:
+        return _add(self._base(thread), thread.lane_column)
 
     def load_offset(self, group: int, half: int, part: int) -> int:
-        return (group + 8 * part) * 8 * SIZE + 64 * half
+        first = 8 * part if self.groups == 16 else 0
+        return (group + first) * self.group + half * 8 * COLUMNS
+
+    def _base(self, thread: _Thread) -> ir.Value:
+        quarter = _times(thread.double_warp, self.groups * self.group // 2)
+        return _add(quarter, _times(thread.lane_row, COLUMNS))
 
 
 class _UnskewedColumns:
@@ -333,23 +413,21 @@ class _UnskewedColumns:
 
     wait = staticmethod(utils.warpgroup_barrier)
 
-    def store_base(self, thread: _Thread, i: int) -> ir.Value:
+    def store_base(self, thread: _Thread, i: int) -> tuple[ir.Value, ir.Value]:
+        """Return two numbers of a thread. The first is not used: see `_UnskewedRows`."""
         column = _add(thread.lane_column, i)
-        return _add(_times(_add(_subtract(thread.row, column), SIZE), 8), column)
+        base = _add(_times(_add(_subtract(thread.row, column), SIZE), 8), column)
+        return base, base
 
-    def store_offset(self, group: int, half: int) -> int:
-        return group * 16 * SIZE + 64 * (half - group)
+    def store_offset(self, group: int, half: int, part: int) -> tuple[int, int]:
+        """Return two constants. The first is not used: see `_UnskewedRows`."""
+        return 0, group * 16 * SIZE + 64 * (half - group)
+
+    def load_base(self, thread: _Thread) -> ir.Value:
+        return _add(_times(thread.row, 8), thread.lane_column)
 
     def load_offset(self, group: int, half: int, part: int) -> int:
         return group * 16 * SIZE + 64 * half + 8 * SIZE * part
-
-
-def _load_base(thread: _Thread) -> ir.Value:
-    """Return the index of the first number that a thread loads from the buffer of `unskew`.
-
-    The differences to the other indices are constants.
-    """
-    return _add(_times(thread.row, 8), thread.lane_column)
 
 
 def _place(column: ir.Value, row: ir.Value) -> ir.Value:
@@ -365,14 +443,23 @@ def _place(column: ir.Value, row: ir.Value) -> ir.Value:
     return arith.xori(column, _and(_shift_right(row, 2), 1))
 
 
-# Most diagonals of a warp lie outside of the tile, and are not written.
-_STORE_IF = """{{
-    .reg .pred p;
-    .reg .s32 block;
-    add.s32 block, $1, {block};
-    setp.le.u32 p, block, 8;
-    @p st.shared.f32 [$2 + {address}], $0;
-}}"""
+def _store_if(kind: str, block: int, offset: int) -> str:
+    """Return PTX code that stores a number, if a block is inside of the buffer.
+
+    The operands of the code are the number, the block of the thread, and an address.
+
+    Args:
+      kind: PTX type of the number.
+      block: Constant part of the block. The sum of both parts must be from 0 to 7.
+      offset: Constant part of the address, in bytes.
+    """
+    return f"""{{
+        .reg .pred p;
+        .reg .s32 block;
+        add.s32 block, $1, {block};
+        setp.le.u32 p, block, 7;
+        @p st.shared.{kind} [$2 + {offset}], $0;
+    }}"""
 
 
 def _run(kind: Any, arguments: list[ir.Value], code: str, constraints: str) -> Any:

@@ -115,7 +115,24 @@ def make_context(
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
         tables={name: ref.at[slot] for name, ref in memory.tables.items()},
         visited_columns=_find_visited_columns(kernel, grid_index, warpgroup),
+        summed=locate_sums(kernel, grid_index, warpgroup),
     )
+
+
+def locate_sums(kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array) -> dict[str, Any]:
+    """Return references to the vectors of `KernelBody.summed` that belong to a warpgroup.
+
+    Args:
+      grid_index: Example, head and block of rows.
+      warpgroup: Index of the warpgroup.
+    """
+    warpgroups = kernel.config.warpgroups
+    vectors = {}
+    for name in kernel.body.summed:
+        ref = kernel.outputs[name]
+        part = lax.rem(grid_index.block, ref.shape[2] // warpgroups) * warpgroups + warpgroup
+        vectors[name] = ref.at[grid_index.example, grid_index.head, part]
+    return vectors
 
 
 def _find_visited_columns(
@@ -217,6 +234,7 @@ def make_tile(
     tile = Tile(
         row=row,
         column=index * config.columns,
+        diagonal=kernel.origin + row - (index + 1) * config.columns,
         kind=kind,
         shape=config.tile_shape,
         wait=wait,

@@ -28,9 +28,14 @@ class TileConfig(NamedTuple):
       stages: Number of tiles whose inputs are in shared memory at the same time.
       is_persistent: If True, there are at most as many thread blocks as processors (SMs) of the
         GPU, and a thread block may compute several blocks of rows, one after the other. If False,
-        there is one thread block for each block of rows.
+        there is one thread block for each block of rows. A kernel that sums along diagonals has
+        another number of thread blocks (see `BlockOrder`). For this kernel, True means that the
+        rows of the next block are copied while the current block is computed.
       held: Names of the resident matrices (inputs of the rows) that are kept in registers. A matrix
         product then reads only its other operand from shared memory.
+      single: Names of the matrices of which shared memory contains only one tile at a time, instead
+        of `stages` tiles. This suits matrices that a kernel needs only at the beginning of a tile:
+        the next tile is copied during the rest of the tile.
     """
 
     rows: int = 64
@@ -39,6 +44,11 @@ class TileConfig(NamedTuple):
     stages: int = 2
     is_persistent: bool = False
     held: tuple[str, ...] = ()
+    single: tuple[str, ...] = ()
+
+    def count_slots(self, name: str) -> int:
+        """Number of tiles of an array that are in shared memory at the same time."""
+        return 1 if name in self.single else self.stages
 
     @property
     def tile_shape(self) -> tuple[int, int]:
@@ -58,16 +68,6 @@ def count_processors() -> int:
     """
     gpus = [device for device in jax.local_devices() if device.platform == "gpu"]
     return getattr(gpus[0], "core_count", H200_PROCESSORS) if gpus else H200_PROCESSORS
-
-
-def count_thread_blocks(config: TileConfig, blocks: int) -> int:
-    """Return the number of thread blocks with which a kernel is launched.
-
-    Args:
-      config: Configuration of the kernel.
-      blocks: Number of blocks of rows, summed over all examples and heads.
-    """
-    return min(blocks, count_processors()) if config.is_persistent else blocks
 
 
 class TileConfigs(NamedTuple):

@@ -64,18 +64,21 @@ def copy_tiles(
         plgpu.copy_gmem_to_smem(source, memory.ring[name].at[slot], memory.full[name].at[slot])
 
     def copy_tile(tile, iteration):
-        slot, column = lax.rem(iteration, config.stages), tile * config.columns
+        column = tile * config.columns
         first_row = block_row
         if refs.moving:
             first_row += column - origin + count_leading_rows(config)
 
+        def find_slot(name):
+            return lax.rem(iteration, config.count_slots(name))
+
         def wait_until_free(name):
-            @pl.when(iteration >= config.stages)
+            @pl.when(iteration >= config.count_slots(name))
             def _():
-                plgpu.barrier_wait(memory.free[name].at[slot])
+                plgpu.barrier_wait(memory.free[name].at[find_slot(name)])
 
         def copy(source, buffer, barrier):
-            plgpu.copy_gmem_to_smem(source, buffer, memory.full[barrier].at[slot])
+            plgpu.copy_gmem_to_smem(source, buffer, memory.full[barrier].at[find_slot(barrier)])
 
         sources = {
             name: slice_rows(ref, grid_index, column, config.columns)
@@ -90,7 +93,8 @@ def copy_tiles(
         for name, source in sources.items():
             if name not in vectors:
                 wait_until_free(name)
-                copy(source, memory.ring[name].at[slot], name)
+                copy(source, memory.ring[name].at[find_slot(name)], name)
+        slot = find_slot(VECTORS)
         if vectors:
             wait_until_free(VECTORS)
         for name in vectors:

@@ -20,9 +20,9 @@ The kernel `position_gradient` computes a block of diagonals instead of a block 
 tile to the next, both its rows and its columns change. The inputs of its rows are copied into the
 ring buffer, too.
 
-In a persistent kernel, a thread block may compute several blocks of rows, one after the other. The
-resident inputs of the next block are copied while the current block is computed: the thread block
-has buffers for the rows of two blocks.
+A thread block may compute several blocks of rows, one after the other: see `BlockOrder`. In a
+persistent kernel, the resident inputs of the next block are copied while the current block is
+computed: the thread block has buffers for the rows of two blocks.
 
 Each number of an output is computed by one warpgroup, tile after tile. Hence there are no atomic
 operations, and the results are deterministic.
@@ -38,7 +38,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused import varying
-from distattn_jax.attention.fused.gpu import mosaic, registers
+from distattn_jax.attention.fused.gpu import diagonal_sums, mosaic, registers
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     VECTORS,
@@ -47,14 +48,16 @@ from distattn_jax.attention.fused.gpu.shared_memory import (
     allocate,
     collect_types,
     count_reused_blocks,
+    replaced_input,
 )
 from distattn_jax.attention.fused.gpu.tile_access import (
     BlockNumbers,
+    locate_sums,
     make_context,
     make_tile,
     read_numbers,
 )
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, count_thread_blocks
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tables,
     copy_tiles,
@@ -91,28 +94,17 @@ def run_tile_loop(
         is negative. `inputs.diagonals` has one element for each diagonal. In the kernel
         `position_gradient`, `inputs.resident` also has one element for each diagonal.
     """
-    schedule, (batch, heads) = call.schedule, inputs.runs.shape[:2]
-    blocks = batch * heads * schedule.blocks
-    thread_blocks = count_thread_blocks(config, blocks)
-    is_loop = thread_blocks < blocks  # True if thread blocks compute several blocks of rows
+    batch, heads = inputs.runs.shape[:2]
+    order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
+    is_loop, row_slots = order.is_loop, order.row_slots
     assert not (is_loop and count_reused_blocks(inputs, config)), "no reuse in persistent kernels"
-    # In each round, every thread block computes one block of rows. Without the rotation, a thread
-    # block might get the last block of every head, which has the most work under a causal mask.
-    rotation = 1 if thread_blocks % schedule.blocks == 0 else 0
-    rounds, rest = divmod(blocks, thread_blocks)
     types = collect_types(body, inputs, output_types)
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(call, body, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
-        is_in_last_round = lax.rem(thread_block + rounds * rotation, thread_blocks) < rest
-        count = rounds + is_in_last_round.astype(jnp.int32)
-
-        def locate(i) -> GridIndex:
-            """Return the `GridIndex` of the i-th block of rows of this thread block."""
-            number = i * thread_blocks + lax.rem(thread_block + i * rotation, thread_blocks)
-            number, block = lax.div(number, schedule.blocks), lax.rem(number, schedule.blocks)
-            return GridIndex(lax.div(number, heads), lax.rem(number, heads), block, heads)
+        count = order.count_rounds(thread_block)
+        locate = functools.partial(order.locate, thread_block)
 
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for i = 0, 1, ..., once for each block of rows.
@@ -143,17 +135,25 @@ def run_tile_loop(
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
             copy_rows = functools.partial(_copy_rows, shared, warpgroup)
             copy_rows(locate(0), 0)
+            for ref in locate_sums(shared, locate(0), warpgroup).values():
+                diagonal_sums.fill_with_zeros(ref)
+
+            def copy_next_rows(i):
+                pl.when(i + 1 < count)(lambda: copy_rows(locate(i + 1), (i + 1) % row_slots))
 
             def compute(i, numbers, iteration):
                 grid_index = locate(i)
-                if is_loop:
-                    pl.when(i + 1 < count)(lambda: copy_rows(locate(i + 1), (i + 1) & 1))
+                if row_slots > 1:
+                    copy_next_rows(i)
                 iteration, results = _compute_tiles(
-                    shared, grid_index, warpgroup, numbers, i & 1, iteration
+                    shared, grid_index, warpgroup, numbers, i % row_slots, iteration
                 )
                 if is_loop:  # The previous outputs must have left their buffers.
                     plgpu.wait_smem_to_gmem(0, wait_read_only=True)
                 _write_outputs(shared, grid_index, warpgroup, results)
+                if is_loop and row_slots == 1:  # The next rows may overwrite these outputs.
+                    plgpu.wait_smem_to_gmem(0, wait_read_only=True)
+                    copy_next_rows(i)
                 return iteration
 
             visit_blocks(functools.partial(read_numbers, shared, warpgroup), compute)
@@ -173,8 +173,8 @@ def run_tile_loop(
     run = plgpu.kernel(
         kernel,
         out_type=output_types,
-        scratch_types=(allocate(types, config, row_slots=1 + is_loop),),
-        grid=(thread_blocks,),
+        scratch_types=(allocate(types, config, row_slots),),
+        grid=(order.thread_blocks,),
         grid_names=("thread_block",),
         num_threads=config.warpgroups + 1,
         thread_name="warpgroup",
@@ -303,10 +303,12 @@ def _write_outputs(
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     if not memory.outputs.keys() >= results.keys():
         plgpu.commit_smem()  # complete the reads of resident rows that outputs replace
-    buffers = {
-        name: (memory.outputs if name in memory.outputs else memory.resident)[name].at[warpgroup]
-        for name in results
-    }
+    types = collect_types(kernel.body, kernel.inputs, kernel.outputs)
+    buffers = {}
+    for name in results:
+        replaced = None if name in memory.outputs else replaced_input(name, types)
+        buffer = memory.outputs[name] if replaced is None else memory.resident[replaced]
+        buffers[name] = buffer.at[warpgroup]
     for name, value in results.items():
         buffers[name][...] = value.astype(kernel.outputs[name].dtype)
     plgpu.commit_smem()

@@ -13,7 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.gpu import tile_configs
-from distattn_jax.attention.fused.gpu.kernel_types import KEY_ROWS, list_types
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
+from distattn_jax.attention.fused.gpu.kernel_types import (
+    KEY_ROWS,
+    computes_delta_outside,
+    list_types,
+)
 from distattn_jax.attention.fused.gpu.shared_memory import allocate, count_bytes
 from distattn_jax.attention.fused.gpu.tile_configs import (
     MAX_NARROW_WIDTH,
@@ -21,7 +26,6 @@ from distattn_jax.attention.fused.gpu.tile_configs import (
     MAX_WIDTH,
     TileConfig,
     TileConfigs,
-    count_thread_blocks,
 )
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
@@ -41,7 +45,7 @@ class Facts:
     Attributes:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
-      tables: True for `TableScoring`.
+      table: True for `TableScoring`.
       relations: True if the scoring depends on relations, which are clipped relative positions.
       multiplied: True if the kernels multiply the tables of relations: see `relation_rows`.
       tabulated: True if the kernels read the distance function from a table.
@@ -69,7 +73,7 @@ class Facts:
         scoring, (batch, queries, heads, width) = plan.scoring, operands.query.shape
         keys, value_width = operands.key.shape[1], operands.value.shape[-1]
         self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
-        self.tables, self.relations = scoring.reads_tables, scoring.clip_distance > 0
+        self.table, self.relations = scoring.reads_table, scoring.clip_distance > 0
         self.multiplied = scoring.multiplies_tables
         self.computed = scoring.function is not None and scoring.function.is_cheap
         self.tabulated = scoring.function is not None and not self.computed
@@ -109,6 +113,11 @@ class Facts:
         """
         has_entries = self.mask or self.segments
         return has_entries or (not self.dot_product and (self.key_mask or self.dropout))
+
+    @property
+    def only_dropout(self) -> bool:
+        """True if the call has dropout, but no mask, no segments and no window."""
+        return self.dropout and not (self.mask or self.key_mask or self.segments or self.window)
 
     @property
     def uneven(self) -> bool:
@@ -160,6 +169,9 @@ FREE = "The GPU gives the next block to the first processor that is free."
 EVEN = "Blocks of 128 rows are small enough to divide the work of different heads evenly."
 HELD = "The bandwidth of shared memory is the limit, and matrices in registers need none."
 
+OVERLAP = "Two warpgroups fit into shared memory, and one computes while the other multiplies."
+EARLY_INPUTS = ("query", "values_cotangent", "key", "value")  # of `position_gradient`
+
 # Tiles are square, because a tile needs the position vectors of exactly two blocks of 64.
 POSITIONS = [
     Row(FORWARD, lambda c: not (c.wide or c.short or c.mask), TileConfig(warpgroups=3), FASTEST),
@@ -172,7 +184,13 @@ POSITIONS = [
     Row(QUERY, lambda c: not c.wide, TileConfig(held=("position_query",)), HELD),
     Row(KEY_ROWS, lambda c: not c.wide, TileConfig(held=("key",)), HELD),
     Row(POSITION, lambda c: not c.wide, TileConfig(held=("lower_positions",)), HELD),
-    Row(ALL, always, TileConfig(warpgroups=1), SMALLER),
+    Row(("forward", "attention_given"), always, TileConfig(), OVERLAP),
+    Row(("forward", "attention_given"), always, TileConfig(single=("positions",)), SMALLER),
+    Row(QUERY, always, TileConfig(single=("value",)), OVERLAP),
+    Row(QUERY, always, TileConfig(single=("value", "positions")), SMALLER),
+    Row(KEY_ROWS, always, TileConfig(single=("position_query", "positions")), OVERLAP),
+    Row((*ALL, *POSITION), always, TileConfig(warpgroups=1), SMALLER),
+    Row(POSITION, always, TileConfig(single=EARLY_INPUTS), OVERLAP),
 ]
 VERY_WIDE = [
     Row(
@@ -217,8 +235,8 @@ SHORT = [
     Row(FORWARD, lambda c: c.many_rows, persistent(warpgroups=4, stages=3), FASTEST),
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
-    Row(QUERY, lambda c: c.dropout and not c.dot_product, persistent(), REGISTERS),
-    Row(QUERY, lambda c: c.mask and c.tables, persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.dropout and not (c.dot_product or c.narrow), persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.mask and c.table, persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
     Row(
         QUERY,
@@ -230,7 +248,8 @@ SHORT = [
     Row(KEY, lambda c: c.narrow and c.mask and c.many_rows, persistent(warpgroups=4), NARROW),
     Row(KEY, lambda c: c.narrow and c.mask, persistent(), FILLED),
     Row(KEY, lambda c: c.window, persistent(stages=3), WINDOW),
-    Row(KEY, lambda c: c.mask or c.uneven, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.mask or c.segments, persistent(stages=3), REGISTERS),
+    Row(KEY, lambda c: c.dropout and not c.narrow, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.needs_registers and not c.narrow, persistent(stages=3), REGISTERS),
     Row(KEY, lambda c: c.multiplied, persistent(), REGISTERS),
     Row(KEY, lambda c: c.narrow, persistent(columns=128), FASTEST),
@@ -242,7 +261,13 @@ SHORT = [
 ]
 LONG = [
     Row(FORWARD, lambda c: c.restricted, TileConfig(warpgroups=4, stages=3), REGISTERS),
-    Row(FORWARD, lambda c: c.tables, TileConfig(columns=128, warpgroups=3), FASTEST),
+    Row(FORWARD, lambda c: c.table, TileConfig(columns=128, warpgroups=3), FASTEST),
+    Row(
+        FORWARD,
+        lambda c: c.tabulated and not c.window,
+        TileConfig(columns=128, warpgroups=3, held=("query",)),
+        HELD,
+    ),
     Row(
         FORWARD,
         lambda c: (c.relations or c.computed) and c.equal_blocks,
@@ -253,9 +278,11 @@ LONG = [
     Row(FORWARD, lambda c: c.relations, TileConfig(columns=128), SMALLER),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
+    Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
-    Row(QUERY, lambda c: c.tables, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.table, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.tabulated and not c.window, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.dot_product and c.equal_blocks, persistent(warpgroups=3), EQUAL),
     Row(QUERY, always, TileConfig(warpgroups=3), FREE),
     Row(KEY, lambda c: c.large_entries and not c.uneven, persistent(stages=3, held=("key",)), EVEN),
@@ -322,16 +349,23 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
 def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
     """Return the bytes of shared memory that a thread block of a kernel needs.
 
-    This is the number that Mosaic GPU requests. For the kernel `query_gradient` with keys wider
-    than 128, the result may be too large: it includes memory for reductions, which this kernel may
-    not need.
+    This is the number that Mosaic GPU requests.
 
     Args:
       kernel: Name of the kernel.
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
-    blocks = batch * heads * math.ceil(rows / config.block_rows)
-    row_slots = 1 + (count_thread_blocks(config, blocks) < blocks)
-    buffers = count_bytes(allocate(list_types(kernel, plan, operands), config, row_slots))
-    return buffers + (0 if kernel in WITHOUT_REDUCTIONS else REDUCTION_BYTES)
+    blocks = math.ceil(rows / config.block_rows)
+    sums_table = kernel == "query_gradient" and plan.scoring.reads_table
+    row_slots = BlockOrder(config, batch, heads, blocks, sums_table).row_slots
+    types = list_types(kernel, plan, operands, config)
+    buffers = count_bytes(allocate(types, config, row_slots))
+    return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)
+
+
+def _reduces_tiles(kernel: str, plan: Plan, operands: Operands) -> bool:
+    """Return True if a kernel computes sums or maxima of the rows of a tile."""
+    if kernel == "query_gradient" and computes_delta_outside(plan, operands):
+        return bool(plan.scoring.gradient_names) or plan.scoring.has_relation_products
+    return kernel not in WITHOUT_REDUCTIONS

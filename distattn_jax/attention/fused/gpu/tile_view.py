@@ -1,4 +1,4 @@
-"""Scores, visibility, distances and dropout mask of one tile.
+"""Scores, visibility and distances of one tile.
 
 The rows of a tile are queries and the columns are keys. If `ScoreMap.is_transposed` is True, the
 rows are keys and the columns are queries. An entry is a pair of a query and a key. An entry is
@@ -11,7 +11,6 @@ import operator
 import jax
 import jax.numpy as jnp
 
-from distattn_jax import hash
 from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
@@ -32,47 +31,25 @@ def view_tile(
       products: Tile of the products q · k, including the terms for relations or positions.
       for_gradient: If True, keep the intermediate results from which the gradient of the scores is
         computed.
-      needs_weights: If False, the result may contain `TileScores.log_derivative`, and the kernel
-        must multiply the attention weights by this derivative. Pass False only if the kernel has no
-        other use for the weights of a far tile, in which the distance function is treated as
-        constant. If True, `log_derivative` is None.
+      needs_weights: If False, the weights of entries whose score is a constant may be 0, and the
+        result may contain `TileScores.log_derivative`: the kernel must multiply the attention
+        weights by this derivative. Pass False only if the kernel has no other use for the weights
+        than the gradient of the scores. If True, `log_derivative` is None.
     """
     scoring = context.score_map.scoring
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
-        lambda: _tile_distances(context, tile), tile.load_diagonals, is_far=tile.kind.is_far
+        lambda: _tile_distances(context, tile),
+        lambda: tile.load_diagonals("table"),
+        is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)
     tile_scores = None
-    if tile.kind.is_far and not needs_weights:
-        tile_scores = scoring.score_derivatives(products, coefficients)
+    if not needs_weights:
+        tile_scores = scoring.score_derivatives(products, positions, coefficients)
     if tile_scores is None:
         tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, positions, visible, coefficients)
-
-
-def kept_by_dropout(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return a boolean tile: True for each entry whose weight is kept by dropout."""
-    query_word, key_word, threshold = context.scalars["dropout_words"]
-    rows, columns = (query_word, 16), (key_word, 8)
-    if context.score_map.is_transposed:
-        rows, columns = columns, rows
-    row_hash, row_shift = hash.hash_indices(
-        rows[0], mosaic.row_indices(tile.shape[0]) + tile.row, shift=rows[1]
-    )
-    column_hash, column_shift = hash.hash_indices(
-        columns[0], mosaic.column_indices(tile.shape[1]) + tile.column, shift=columns[1]
-    )
-
-    def expand(per_row, per_column):
-        return (
-            mosaic.expand_per_row(per_row, tile.shape),
-            mosaic.expand_per_column(per_column, tile.shape),
-        )
-
-    row_hash, column_hash = expand(row_hash, column_hash)
-    row_shift, column_shift = expand(row_shift, column_shift)
-    return hash.is_kept(row_hash ^ column_hash, row_shift + column_shift, threshold)
 
 
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
@@ -142,8 +119,8 @@ def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
     """Return a `Distances` for one tile. Its functions compute or load a tile when called.
 
     `entries()` computes |i - j| for each entry, where i is the position of the query, and j is the
-    position of the key. `stored()` loads f for each entry from the table "function", where f is the
-    distance function of the scoring. `stored` is None if the kernel has no such table.
+    position of the key. `stored()` loads height f for each entry from the table "function", where f
+    is the distance function of the scoring. `stored` is None if the kernel has no such table.
     """
     stored = None
     if "function" in tile.ring_names:
@@ -151,5 +128,6 @@ def _tile_distances(context: WarpgroupContext, tile: Tile) -> Distances:
     return Distances(
         entries=lambda: registers.share_diagonals(jnp.abs(_relative_positions(context, tile))),
         share_diagonals=registers.share_diagonals,
+        sum_diagonals=registers.sum_diagonals,
         stored=stored,
     )

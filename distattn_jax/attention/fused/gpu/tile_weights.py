@@ -1,4 +1,4 @@
-"""Attention weights of a tile, dropout, and the gradient of the scores of a tile."""
+"""Attention weights of a tile, and the gradient of the scores of a tile."""
 
 import functools
 import operator
@@ -6,15 +6,17 @@ import operator
 import jax
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_visibility
-from distattn_jax.attention.fused.score_map import TileView, read_dropout_scale, read_lengths
+from distattn_jax.attention.fused.gpu.tile_view import view_visibility
+from distattn_jax.attention.fused.score_map import TileView, read_lengths
 
 Shape = tuple[int, int]  # rows and columns of a tile
 
 
-def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
+def compute_weights(
+    view: TileView, logarithm: jax.Array, *, rounds_scores: bool = False
+) -> jax.Array:
     """Return 2^(s - logarithm) for each entry of a tile, where s is its score to base 2.
 
     If `logarithm` is the logsumexp, the results are the attention weights. If it is a maximum, they
@@ -23,7 +25,11 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     Args:
       view: Scores of the tile.
       logarithm: Tile with the logsumexp, or the running maximum, of the query of each entry.
+      rounds_scores: True if the scores are also needed for something else, such as the maximum. The
+        result is the same, apart from rounding.
     """
+    if rounds_scores and view.has_final_scores:
+        return jnp.exp2(registers.subtract_rounded(view.scores, logarithm))
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
@@ -48,13 +54,15 @@ def compute_score_gradient(
     per_row: jax.Array | None,
     per_column: jax.Array | None,
     factor: jax.Array | None = None,
+    kept_factors: jax.Array | None = None,
 ) -> jax.Array:
     """Return `factor` times the gradient of the scores of a tile, A (dO · V + g - D).
 
     A are the attention weights, dO is the cotangent of the attention output, V are the values, and
     g is the cotangent of the attention that each key receives. The module `kernels` of the package
     `fused` explains this formula. With dropout, the products dO · V are set to 0 where a weight is
-    dropped, and scaled where it is kept.
+    dropped, and scaled where it is kept. The result is then in units of
+    `dropout_tiles.gradient_unit`: multiply the sums of all tiles by this number.
 
     g has one number per key, and -D has one number per query (see `BackwardOperands`). One of them
     is the argument `per_row`, and the other is `per_column`. One instruction adds a vector to
@@ -69,10 +77,13 @@ def compute_score_gradient(
       per_column: -D if the columns of the tile are queries, g if they are keys. If None, nothing is
         added.
       factor: Number by which the gradient is multiplied. None means 1.
+      kept_factors: Result of `dropout_tiles.kept_factors`, or None without dropout.
     """
-    weight_gradient = drop(context, tile, weight_gradient)
-    if context.score_map.has_dropout:
-        weight_gradient *= read_dropout_scale(context.scalars)
+    if kept_factors is not None:
+        weight_gradient *= kept_factors
+        reciprocal = 1 / dropout_tiles.gradient_unit(context.scalars)
+        per_row = None if per_row is None else per_row * reciprocal
+        per_column = None if per_column is None else per_column * reciprocal
     if factor is not None:
         weight_gradient *= factor
         per_row = None if per_row is None else per_row * factor
@@ -96,19 +107,6 @@ def add_vectors(
     if per_column is not None:
         terms.append(mosaic.expand_per_column(per_column, shape))
     return functools.reduce(operator.add, terms)
-
-
-def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array:
-    """Return `entries` with the entries that dropout drops set to 0.
-
-    The entries that dropout keeps are not scaled. Without dropout, return `entries` unchanged.
-
-    Args:
-      entries: One number for each entry of the tile.
-    """
-    if not context.score_map.has_dropout:
-        return entries
-    return jnp.where(kept_by_dropout(context, tile), entries, 0.0)
 
 
 def is_visible_key(context: WarpgroupContext, rows: int) -> jax.Array:

@@ -19,11 +19,11 @@ position vectors and p are separate queries: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic, relation_rows, tile_weights
+from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, relation_rows, tile_weights
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
-from distattn_jax.attention.fused.gpu.tile_view import kept_by_dropout, view_tile, view_visibility
+from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
@@ -56,7 +56,8 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     Args:
       shape: Number of rows and number of columns of a tile.
     """
-    score_map, width = call.score_map, call.output_types["values"].shape[-1]
+    score_map, values_type = call.score_map, call.output_types["values"]
+    width, dtype = values_type.shape[-1], values_type.dtype
     has_weights = score_map.scoring.has_relation_weights
     multiplies_tables = score_map.scoring.multiplies_tables
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
@@ -80,9 +81,9 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     def write_scores(context, tile, scores):
         """Write the scores of the relations 1 to 2k - 1 of a band tile."""
         if multiplies_tables:
-            # The weights of dropped entries are 0.
-            kept = kept_by_dropout(context, tile) if score_map.has_dropout else None
-            scores = scores if kept is None else jnp.where(kept, scores, MASKED_SCORE)
+            kept_factors = dropout_tiles.kept_factors(context, tile)
+            if kept_factors is not None:  # The weights of dropped entries are 0.
+                scores = jnp.where(kept_factors > 0, scores, MASKED_SCORE)
         name = relation_rows.PRODUCTS if multiplies_tables else "band_scores"
         RelationTile(context, tile).write(name, scores)
 
@@ -127,7 +128,11 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         new_maximum = maximum
         if not tile.kind.has_small_scores:
             new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        weights = tile_weights.compute_weights(view, mosaic.expand_per_row(new_maximum, tile.shape))
+        weights = tile_weights.compute_weights(
+            view,
+            mosaic.expand_per_row(new_maximum, tile.shape),
+            rounds_scores=not tile.kind.has_small_scores,
+        )
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
         return new_maximum, weights, mosaic.sum_rows(weights)
@@ -142,7 +147,9 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             total *= mosaic.expand_per_row(correction, total.shape)
             ends = [end * correction for end in ends]
         weight_sum += row_sum
-        weights = tile_weights.drop(context, tile, weights)
+        if not has_weights:  # Dropout is faster for numbers of 16 bits, which the product needs.
+            weights = weights.astype(dtype)
+        weights = dropout_tiles.drop(context, tile, weights)
         if has_weights:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
             ends = RelationTile(context, tile).add_ends(ends, sides, weights, kept_sum)
@@ -173,7 +180,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         finish,
         scattered=("band_scores",) * (has_weights and not multiplies_tables),
         scratch={
-            **scratch_buffers(score_map),
+            **scratch_buffers(score_map, call.resident["query"]),
             **relation_rows.scratch_buffers(score_map.scoring),
         },
     )
@@ -216,7 +223,7 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
         is_visible = tile_weights.is_visible_key(context, shape[0])
         return {"received": jnp.where(is_visible, state, 0.0)}
 
-    buffers = scratch_buffers(score_map)
+    buffers = scratch_buffers(score_map, call.streamed["query"])
     return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)
 
 
@@ -268,5 +275,5 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     def finish(context, state):
         return {"attention_given": state}
 
-    buffers = scratch_buffers(score_map)
+    buffers = scratch_buffers(score_map, call.resident["query"])
     return KernelBody(initialize, step, finish, scratch=buffers, ends_with_product=False)

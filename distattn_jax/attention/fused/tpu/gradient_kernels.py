@@ -14,10 +14,10 @@ import jax.numpy as jnp
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
-from distattn_jax.attention.fused.tpu import relation_tiles, tile_weights
+from distattn_jax.attention.fused.tpu import diagonal_sums, relation_tiles, tile_weights
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
-from distattn_jax.attention.fused.tpu.registers import LANES, multiply
+from distattn_jax.attention.fused.tpu.registers import multiply
 from distattn_jax.attention.fused.tpu.tile_view import view_tile
 
 
@@ -34,15 +34,13 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     A scoring with relation products also has the output `relation_products_gradient`. A scoring
     with position vectors has two more outputs: `position_query`, the gradient of the queries that
     are multiplied by position vectors, and `positions`, the gradient of the position vectors. The
-    caller must still multiply `positions` by the scale.
+    caller must still multiply `positions` by the scale. A scoring with a table has the output
+    `table`, the gradient of the table, to be multiplied by `Scoring.gradient_multiplier`.
 
     Args:
       shape: Number of keys and number of queries of a tile.
     """
     score_map, queries, has_received = call.score_map, shape[1], call.has_received_cotangent
-    products = call.relations.get("relation_products")
-    # The gradient of a bias, which all queries share, is summed over the groups of 128 queries.
-    has_bias = products is not None and products.shape[1] == 1
     width = call.resident["query"].shape[-1]
     origin = call.schedule.blocks * queries  # number of queries with their padding
     names = score_map.scoring.gradient_names
@@ -67,6 +65,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         product_gradient = view.product_gradient(score_gradient)
         if score_map.scoring.has_positions:
             add_gradients(context, tile, product_gradient, origin)
+        if score_map.scoring.reads_table:
+            table_gradient = score_map.scoring.table_gradient(score_gradient, view.tile_scores)
+            diagonal_sums.add(context, tile, table_gradient, origin)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         for name, gradient in zip(summed, gradients, strict=True):
             if gradient is not None:
@@ -90,9 +91,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     scratch: dict[str, tuple[int, ...]] = {
         "query": (width, queries),
         **dict.fromkeys(summed, (1, queries)),
-        **relation_tiles.gradient_scratch(score_map, LANES if has_bias else queries),
+        **relation_tiles.gradient_scratch(score_map, queries),
     }
-    summed_outputs = (relation_tiles.GRADIENT,) if has_bias else ()
+    summed_outputs = (diagonal_sums.OUTPUT,) if score_map.scoring.reads_table else ()
     if score_map.scoring.has_positions:
         scratch["position_query"] = (width, queries)
         summed_outputs = ("positions",)

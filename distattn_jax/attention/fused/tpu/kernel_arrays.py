@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.tpu import diagonal_sums
 from distattn_jax.attention.fused.tpu.bands import count_rows
 from distattn_jax.attention.fused.tpu.registers import LANES, SUBLANES
 from distattn_jax.attention.fused.tpu.relation_tiles import GRADIENT
@@ -67,7 +68,7 @@ class KernelArrays:
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Pad one of `Operands.tables`, so that it covers the padded queries and keys.
+        """Pad `Operands.table`, so that it covers the padded queries and keys.
 
         Element `padded_keys` + i - j of the result belongs to query i and key j.
         """
@@ -87,18 +88,14 @@ class KernelArrays:
         padding = ((0, 0), (before, max(0, length - before - flipped.shape[1])), (0, 0), (0, 0))
         return jnp.transpose(jnp.pad(flipped, padding)[:, :length], (0, 2, 3, 1))
 
-    def arrange_by_relation(self, array: Float[Array, "#B _ N R"]) -> Float[Array, "#B N _ _"]:
+    def arrange_by_relation(self, array: Float[Array, "B T N R"]) -> Float[Array, "B N _ _"]:
         """Transpose (B, queries, N, relations) to (B, N, relations, queries), with padding.
 
-        The number of relations is rounded up to a multiple of 8. If all queries share the array
-        (axis 1 has size 1), the result has 128 equal columns instead of one column per query.
+        The number of relations is rounded up to a multiple of 8.
         """
-        length = self.padded_queries
-        if array.shape[1] == 1:
-            length = LANES
-            array = jnp.broadcast_to(array, (array.shape[0], LANES, *array.shape[2:]))
         padding = -array.shape[3] % SUBLANES
-        return _transpose(jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding))), length)
+        padded = jnp.pad(array, ((0, 0), (0, 0), (0, 0), (0, padding)))
+        return _transpose(padded, self.padded_queries)
 
     def output_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
         """Return a dict from name to shape and dtype of each output that a kernel writes."""
@@ -108,7 +105,12 @@ class KernelArrays:
         for name, x in call.output_types.items():
             width = 1 if len(x.shape) == 3 else x.shape[3]
             types[name] = jax.ShapeDtypeStruct((batch, heads, width, length), x.dtype)
-        return types | self._relation_types(call) | self._position_types(call)
+        return (
+            types
+            | self._relation_types(call)
+            | self._table_types(call)
+            | self._position_types(call)
+        )
 
     def restore_outputs(self, outputs: dict[str, Array], call: KernelCall) -> dict[str, Array]:
         """Convert the outputs of a kernel to the layout of `KernelCall`. Vectors stay padded."""
@@ -122,11 +124,12 @@ class KernelArrays:
             weights = _restore(outputs["relation_weights"], length)
             restored["relation_weights"] = weights[..., :relations]
         if GRADIENT in outputs:
-            if self.operands.shares_relation_products:
-                gradient = outputs[GRADIENT][:, :, :relations].sum(axis=3)[None]
-            else:
-                gradient = _restore(outputs[GRADIENT], length)[..., :relations]
-            restored["relation_products"] = gradient
+            gradient = _restore(outputs[GRADIENT], length)
+            restored["relation_products"] = gradient[..., :relations]
+        if diagonal_sums.OUTPUT in outputs:
+            sums = self._restore_table(outputs[diagonal_sums.OUTPUT])
+            multiplier = call.score_map.scoring.gradient_multiplier(None)
+            restored[diagonal_sums.OUTPUT] = sums * multiplier
         if "positions" in outputs:
             restored["positions"] = self._restore_positions(outputs["positions"], call)
         return restored
@@ -144,9 +147,33 @@ class KernelArrays:
         if call.name == "forward" and scoring.has_relation_weights:
             return {"relation_weights": by_query}
         if call.name == "query_gradient" and scoring.has_relation_products:
-            summed = jax.ShapeDtypeStruct((1, heads, rows, LANES), jnp.float32)
-            return {GRADIENT: summed if self.operands.shares_relation_products else by_query}
+            return {GRADIENT: by_query}
         return {}
+
+    def _table_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return {name: shape and dtype} of the gradient of `Operands.table`.
+
+        The dict is empty if the kernel does not compute this gradient.
+        """
+        if call.name != "query_gradient" or call.table is None:
+            return {}
+        batch, _, heads, _ = self.operands.query.shape
+        rows = (self.padded_queries + self.padded_keys) // LANES * SUBLANES
+        shape = (batch, heads, rows, LANES)
+        return {diagonal_sums.OUTPUT: jax.ShapeDtypeStruct(shape, jnp.float32)}
+
+    def _restore_table(self, sums: Float[Array, "B N _ 128"]) -> Float[Array, "B N D"]:
+        """Convert sums along diagonals to the order of `Operands.table`.
+
+        Args:
+          sums: Groups of 8 equal rows, stacked on axis 2. The rows of a group have the sums of 128
+            consecutive diagonals.
+        """
+        by_diagonal = sums[:, :, ::SUBLANES].reshape(*sums.shape[:2], -1)
+        length, before = self.queries + self.keys + 1, self.padded_queries - self.queries
+        flipped = by_diagonal[:, :, before : before + length]
+        missing = length - flipped.shape[2]
+        return jnp.flip(jnp.pad(flipped, ((0, 0), (0, 0), (0, missing))), axis=2)
 
     def _position_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
         """Return {"positions": shape and dtype} of the gradient of the position vectors.

@@ -52,8 +52,7 @@ class BlockContext(NamedTuple):
     Attributes:
       score_map: Scoring, masks and orientation of the score map.
       start: Index of the first row of the block, a query or a key.
-      load: Returns an array, given its name: the block of a resident array, shape (W, block) or
-        (1, block), or a whole array of `KernelInputs.shared`.
+      load: Returns the block of a resident array, shape (W, block) or (1, block), given its name.
       scalars: Dict from name to a tuple of numbers of the example and the head.
       skipped_sums: Sums over the tiles that the block skips, shape (W, 1): see `skipped_tiles`.
       scratch: References to the buffers that `KernelBody.scratch` declares.
@@ -107,7 +106,6 @@ class KernelInputs(NamedTuple):
       resident: Matrices (B, N, W, L) and vectors (B, N, 1, L) of the L rows of the score map.
       streamed: Matrices and vectors of the columns of the score map, in the same layout. Only
         `key_rows` has the shape (B, N, L, W).
-      shared: Matrices that all rows and columns of a head share, shape (B, N, W, 128).
       entries: Arrays with one number for each key and query, shape (B, N, S, T).
       diagonals: Arrays with one number for each diagonal, shape (B, N, 1, D). Query i and key j use
         element origin + i - j, where `origin` is an argument of `run_tile_loop`.
@@ -121,7 +119,6 @@ class KernelInputs(NamedTuple):
 
     resident: dict[str, jax.Array]
     streamed: dict[str, jax.Array]
-    shared: dict[str, jax.Array]
     entries: dict[str, jax.Array]
     diagonals: dict[str, jax.Array]
     positions: dict[str, jax.Array]

@@ -14,7 +14,6 @@ from distattn_jax.attention.fused.tpu import gradient_kernels, weight_kernels
 from distattn_jax.attention.fused.tpu.distance_tiles import keep_distances
 from distattn_jax.attention.fused.tpu.kernel_arrays import KernelArrays
 from distattn_jax.attention.fused.tpu.kernel_body import KernelBody, KernelInputs
-from distattn_jax.attention.fused.tpu.registers import LANES
 from distattn_jax.attention.fused.tpu.relation_tiles import expand_inputs
 from distattn_jax.attention.fused.tpu.tile_configs import select_tile_config
 from distattn_jax.attention.fused.tpu.tile_loop import run_tile_loop
@@ -59,19 +58,18 @@ class _TPUKernels(KernelCalls):
         streamed = arrays.arrange(call.streamed, is_keys=not is_transposed)
         if call.name in READS_KEY_ROWS:
             streamed["key_rows"] = jnp.swapaxes(streamed.pop("key"), 2, 3)
-        shared: dict[str, Array] = {}
-        for name, x in call.relations.items():
-            by_query = streamed if is_transposed else resident
-            (shared if x.shape[1] == 1 else by_query)[name] = arrays.arrange_by_relation(x)
+        by_query = streamed if is_transposed else resident
+        by_query |= {name: arrays.arrange_by_relation(x) for name, x in call.relations.items()}
         positions: dict[str, Array] = {}
         if self.operands.positions is not None:
             positions["positions"] = arrays.arrange_positions(self.operands.positions)
         inputs = KernelInputs(
             resident=resident,
             streamed=streamed,
-            shared=shared,
             entries=arrays.mask_entries(),
-            diagonals={name: arrays.arrange_by_diagonal(x) for name, x in call.tables.items()},
+            diagonals={}
+            if call.table is None
+            else {"table": arrays.arrange_by_diagonal(call.table)},
             positions=positions,
             scalars=self.scalars,
             skipped_sums=call.skipped_sums,
@@ -96,12 +94,8 @@ class _TPUKernels(KernelCalls):
         """
         body = BODIES[call.name](call, self.config.shape)
         if call.relations:
-            columns = {
-                name: LANES if name in inputs.shared else self.config.queries
-                for name in call.relations
-            }
-            streamed = [name for name in call.relations if name in inputs.streamed]
-            body = expand_inputs(body, columns, streamed)
+            is_streamed = call.score_map.is_transposed
+            body = expand_inputs(body, [*call.relations], self.config.queries, is_streamed)
         if call.score_map.scoring.function is not None:
             query_tiles = self.arrays.padded_queries // self.config.queries
             key_tiles = self.arrays.padded_keys // self.config.keys

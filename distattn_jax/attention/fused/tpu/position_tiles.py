@@ -62,15 +62,40 @@ def add_gradients(
     width = query.shape[0]
     for first in range(0, tile.shape[1], LANES):
         window = _select_window(tile, positions, first)
-        part = product_gradient[:, first : first + LANES]
-        by_diagonal = move_down(part, _shifts(), BITS)[: window.shape[1]].astype(window.dtype)
+        by_diagonal = arrange_by_diagonal(tile, product_gradient, first).astype(window.dtype)
         target = context.scratch["position_query"].at[:, pl.ds(first, LANES)]
         target[...] += multiply(window, by_diagonal, (1, 0))
         gradient = multiply(query[:, first : first + LANES], by_diagonal, (1, 1))
-        group = ((origin + tile.key - tile.query - first) >> LANES_BITS) - 1
+        group = find_group(tile, first, origin)
         for i in range(window.shape[1] // LANES):
             rows = pl.ds(pl.multiple_of((group + i) * width, width), width)
             context.sums["positions"].at[rows][...] += gradient[:, i * LANES : (i + 1) * LANES]
+
+
+def arrange_by_diagonal(tile: Tile, entries: jax.Array, first: int) -> jax.Array:
+    """Return the entries of a group of 128 queries, with one row for each of keys + 128 diagonals.
+
+    Column i of the result has the entries of query i of the group. Where a diagonal has no entry,
+    the result is 0.
+
+    Args:
+      tile: Tile of the score map.
+      entries: One number for each entry of the tile, shape (keys, queries).
+      first: Index of the first query of the group, counted from the first query of the tile.
+    """
+    part = entries[:, first : first + LANES]
+    return move_down(part, _shifts(), BITS)[: tile.shape[0] + LANES]
+
+
+def find_group(tile: Tile, first: int, origin: int) -> jax.Array:
+    """Return g if the first row of `arrange_by_diagonal` is diagonal 128 g among all diagonals.
+
+    Args:
+      tile: Tile of the score map.
+      first: Index of the first query of the group, counted from the first query of the tile.
+      origin: Index of the main diagonal (query = key) among all diagonals.
+    """
+    return ((origin + tile.key - tile.query - first) >> LANES_BITS) - 1
 
 
 def _select_window(tile: Tile, positions: jax.Array, first: int) -> jax.Array:

@@ -32,6 +32,9 @@ def to_column(row: jax.Array) -> jax.Array:
 def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Array:
     """Multiply two matrices, and return the product in float32.
 
+    Products of 16-bit numbers are exact: the precision that is set in JAX must not apply to them,
+    because a TPU kernel does not support every precision.
+
     Args:
       axes: Contracted axis of each matrix: (1, 0) is left @ right, (0, 0) is left.T @ right.
     """
@@ -39,7 +42,7 @@ def multiply(left: jax.Array, right: jax.Array, axes: tuple[int, int]) -> jax.Ar
         left,
         right,
         (((axes[0],), (axes[1],)), ((), ())),
-        precision=select_precision(left.dtype),
+        precision=select_precision(left.dtype) or lax.Precision.DEFAULT,
         preferred_element_type=jnp.float32,
     )
 

@@ -6,8 +6,7 @@ the cotangent G of the relation weights.
 
 The kernels convert each of these inputs to a band, which is a stack of squares of 128 keys and 128
 queries: see `bands`. A program that owns a block of queries converts its inputs once. A program
-that owns a block of keys converts them for each tile of queries that is not far. If all queries
-share the relation products (a bias), the input has 128 equal columns.
+that owns a block of keys converts them for each tile of queries that is not far.
 
 The relation weights W are sums of unnormalised weights 2^(score - reference). The reference of a
 query is a number that keeps these powers in range. It may change from tile to tile: see
@@ -15,7 +14,6 @@ query is a number that keeps these powers in range. It may change from tile to t
 each square of the band, so that the last step can normalise all weights.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -38,7 +36,9 @@ ENDS = {BEFORE: "relation_weights_before", AFTER: "relation_weights_after"}
 GRADIENT = "relation_products_gradient"
 
 
-def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[str]) -> KernelBody:
+def expand_inputs(
+    body: KernelBody, names: list[str], queries: int, is_streamed: bool
+) -> KernelBody:
     """Return a copy of a kernel body that first converts inputs by relation to bands.
 
     Such an input has one row per relation and one column per query. A band holds the same numbers
@@ -46,28 +46,26 @@ def expand_inputs(body: KernelBody, blocks: dict[str, int], streamed: Iterable[s
     conversion, the new body runs the given body.
 
     Args:
-      blocks: Dict from the name of each such input to its number of columns in VMEM.
-      streamed: Names of the inputs in `blocks` that change with each tile. They are the inputs of
-        kernels that own a block of keys and visit tiles of queries.
+      names: Names of these inputs.
+      queries: Number of queries of a tile.
+      is_streamed: True if the inputs change with each tile, because the kernel owns a block of keys
+        and visits tiles of queries.
     """
-    bands = {
-        _band_name(name): (columns // LANES, SQUARES, LANES, LANES)
-        for name, columns in blocks.items()
-    }
-    is_streamed = {name: name in set(streamed) for name in blocks}
+    shape = (queries // LANES, SQUARES, LANES, LANES)
+    bands = {_band_name(name): shape for name in names}
 
     def initialize(context: BlockContext) -> None:
         own = {name: ref for name, ref in context.scratch.items() if name not in bands}
         body.initialize(context._replace(scratch=own))
-        for name in blocks:
-            if not is_streamed[name]:
+        if not is_streamed:
+            for name in names:
                 _expand(context, name, context.load(name))
 
     def step(context: BlockContext, tile: Tile) -> None:
-        for name in blocks:
-            if is_streamed[name] and tile.kind.is_far:
+        for name in names if is_streamed else ():
+            if tile.kind.is_far:
                 _expand_end(context, tile, name)
-            elif is_streamed[name]:
+            else:
                 _expand(context, name, tile.load(name))
         body.step(context, tile)
 
@@ -88,12 +86,11 @@ def read_relations(context: BlockContext, tile: Tile, name: str) -> jax.Array:
     band = context.scratch[_band_name(name)]
     if tile.kind.is_far:
         index = _far_square(tile)
-        groups = [min(i, band.shape[0] - 1) for i in range(tile.shape[1] // LANES)]
+        groups = range(tile.shape[1] // LANES)
         return jnp.concatenate([band[group, index, :1] for group in groups], axis=1)
     rows: dict[int, list[jax.Array]] = {}
     for key, query, square in _list_squares(context, tile):
-        group = min(query // LANES, band.shape[0] - 1)
-        rows.setdefault(key, []).append(band[group, square])
+        rows.setdefault(key, []).append(band[query // LANES, square])
     return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows.values()], axis=0)
 
 
@@ -201,8 +198,7 @@ def gradient_scratch(score_map: ScoreMap, queries: int) -> dict[str, tuple[int, 
 
     Args:
       score_map: Scoring of the kernel.
-      queries: Number of columns of the gradient: the number of queries in a block, or 128 for a
-        bias that all queries share.
+      queries: Number of queries of a block.
     """
     if not score_map.scoring.has_relation_products:
         return {}
@@ -224,9 +220,8 @@ def add_gradient(context: BlockContext, tile: Tile, score_gradient: jax.Array) -
     if tile.kind.is_far and tile.kind.side == BEFORE:
         return  # The products of relation 0 are 0.
     for key, query, square in _list_squares(context, tile):
-        group = min(query // LANES, band.shape[0] - 1)
         index = _far_square(tile) if tile.kind.is_far else square
-        band[group, index] += score_gradient[key : key + LANES, query : query + LANES]
+        band[query // LANES, index] += score_gradient[key : key + LANES, query : query + LANES]
 
 
 def finish_gradient(context: BlockContext, multiplier: Any) -> dict[str, jax.Array]:

@@ -177,7 +177,6 @@ def _call_kernel(kernel: Kernel, inputs: KernelInputs) -> dict[str, jax.Array]:
     block_specs: dict[str, Any] = {
         "resident": jax.tree.map(resident, arrays.resident),
         "streamed": in_hbm(arrays.streamed),
-        "shared": jax.tree.map(whole, arrays.shared),
         "entries": in_hbm(arrays.entries),
         "diagonals": in_hbm(arrays.diagonals),
         "positions": in_hbm(arrays.positions),
@@ -400,7 +399,7 @@ def _run_block(
     context = BlockContext(
         score_map=kernel.call.score_map,
         start=start,
-        load=lambda name: (refs.resident | refs.shared)[name][0, 0],
+        load=lambda name: refs.resident[name][0, 0],
         scalars={
             name: tuple(ref[0, 0, 0, i] for i in range(ref.shape[-1]))
             for name, ref in refs.scalars.items()

@@ -2,7 +2,7 @@
 
 A mapping turns the distance |i - j| into the factor or summand of a score. Each mapping of the
 paper is written as height · f, where the distance function f depends on |i - j| and on two
-coefficients, slope and shift. Any other mapping is stored in tables.
+coefficients, slope and shift. Any other mapping is stored in a table: see `position_tables`.
 """
 
 from collections.abc import Callable
@@ -22,11 +22,7 @@ from distattn_jax.attention.fused.distance_functions import (
     DistanceFunction,
 )
 from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, register
-from distattn_jax.attention.fused.position_tables import (
-    count_parameters,
-    make_tables,
-    unsupported_parameters_reason,
-)
+from distattn_jax.attention.fused.position_tables import bound_table, make_table
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
 from distattn_jax.attention.variants import DistanceAware, early_add, early_multiply, mappings
 
@@ -87,32 +83,31 @@ class DistanceAwareView(KernelView):
     def make_form(self, variant, block):
         is_additive = variant.adjust == early_add
         factor = LOG2E if is_additive else LOG2E * block.scale
-        tables = ()
+        tolerance = _select_tolerance(variant, block)
         if variant.mapping in MAPPING_FORMS:
-            scoring = DistanceScoring(
-                block.scale, MAPPING_FORMS[variant.mapping].function, is_additive
+            function = MAPPING_FORMS[variant.mapping].function
+            return KernelForm(
+                DistanceScoring(block.scale, function, is_additive),
+                block.query,
+                block.key,
+                coefficients=block.per_head(_make_coefficients(variant, block, factor)),
+                tolerance=tolerance,
             )
-            coefficients = block.per_head(_make_coefficients(variant, block, factor))
-        else:
-            scoring = TableScoring(block.scale, is_additive, count_parameters(variant))
-            coefficients, tables = make_tables(DistanceAware.coefficients, variant, block, factor)
+        arguments = (DistanceAware.coefficients, variant, block, factor)
+        needs_bound = tolerance is not None and not is_additive
         return KernelForm(
-            scoring,
+            TableScoring(block.scale, is_additive),
             block.query,
             block.key,
-            coefficients,
-            tables,
-            tolerance=_select_tolerance(variant, block),
+            table=make_table(*arguments),
+            table_bound=bound_table(*arguments) if needs_bound else None,
+            tolerance=tolerance,
         )
 
     def unsupported_reason(self, variant, block, chip):
         if variant.adjust not in (early_multiply, early_add):
             return "it cannot adjust weights after the softmax: adjust must be early"
-        if variant.score_bias is not None:
-            return "it cannot add a score_bias"
-        if variant.mapping in MAPPING_FORMS:
-            return None
-        return unsupported_parameters_reason(variant)
+        return None if variant.score_bias is None else "it cannot add a score_bias"
 
     def may_lose_digits(self, variant):
         """Return True for the mapping `exponent`, which may multiply scores by e⁶⁰.

@@ -1,21 +1,19 @@
 """Biases that depend on the relative position, in the kernels.
 
-ALiBi is a linear function of the distance. The bias of T5 is constant at large distances, so that
-it is a bias of clipped relations (see `relations`). Any other function is stored in tables.
+ALiBi is a linear function of the distance. Any other function is stored in a table, which has one
+number for each relative position: see `position_tables`.
 """
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.fused.distance_functions import LINEAR, LOG2E, Coefficients
 from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
-from distattn_jax.attention.fused.position_tables import (
-    count_parameters,
-    make_tables,
-    unsupported_parameters_reason,
-)
-from distattn_jax.attention.fused.relations import unsupported_distance_reason
-from distattn_jax.attention.fused.scoring import DistanceScoring, RelationScoring, TableScoring
+from distattn_jax.attention.fused.position_tables import make_table
+from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
 from distattn_jax.attention.variants import DistanceBias, T5Buckets, alibi
 
 
@@ -30,24 +28,25 @@ class DistanceBiasView(KernelView):
             coefficients = Coefficients(-parameters, zero, jnp.full_like(zero, LOG2E), far=zero)
             scoring = DistanceScoring(scale, LINEAR, is_additive=True)
             return KernelForm(scoring, block.query, block.key, block.per_head(coefficients))
-        if isinstance(variant.function, T5Buckets):
-            distance = variant.function.max_distance
-            relative_positions = jnp.arange(distance, -distance - 1, -1)
-            bias = jax.vmap(variant.function, (None, 0))(relative_positions, parameters)
-            scoring = RelationScoring(
-                scale, distance, has_relation_products=True, has_relation_weights=False
-            )
-            return KernelForm(scoring, block.query, block.key, relation_bias=bias / scale)
-        scoring = TableScoring(scale, is_additive=True, parameters=count_parameters(variant))
-        tables = make_tables(DistanceBias.bias, variant, block, LOG2E)
-        return KernelForm(scoring, block.query, block.key, *tables)
-
-    def unsupported_reason(self, variant, block, chip):
-        if isinstance(variant.function, T5Buckets):
-            return unsupported_distance_reason(variant.function.max_distance)
-        return None if _is_alibi(variant) else unsupported_parameters_reason(variant)
+        evaluate = _select_buckets if isinstance(variant.function, T5Buckets) else DistanceBias.bias
+        scoring = TableScoring(scale, is_additive=True)
+        table = make_table(evaluate, variant, block, LOG2E)
+        return KernelForm(scoring, block.query, block.key, table=table)
 
 
 def _is_alibi(variant: DistanceBias) -> bool:
     """Return True for ALiBi with one slope per head."""
     return variant.function is alibi and jnp.ndim(variant.parameters) == 1
+
+
+def _select_buckets(
+    variant: DistanceBias, relative_positions: Int[Array, "T S"]
+) -> Float[Array, "T S"]:
+    """Return the bias of T5 for one head, as a matrix product.
+
+    The gradient of a matrix product is a matrix product, which adds up the numbers of a bucket in a
+    fixed order. The gradient of an indexing operation has no fixed order on a GPU.
+    """
+    function: Any = variant.function
+    buckets = jax.nn.one_hot(function.find_buckets(relative_positions), function.num_buckets)
+    return jnp.matmul(buckets, variant.parameters, precision=jax.lax.Precision.HIGHEST)

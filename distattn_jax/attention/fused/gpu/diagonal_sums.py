@@ -1,0 +1,263 @@
+"""Sums of the entries of a tile along its diagonals, added up over all tiles of a warpgroup.
+
+A function of the relative position has one number for each diagonal of the score map: see
+`TableScoring`. The gradient of this number is the sum of the gradients of all entries of the
+diagonal. Each warpgroup adds up the diagonals of its tiles in an array of its own in global memory,
+so that the order of the additions is fixed and there are no atomic operations. The caller adds up
+the arrays of all warpgroups of a head.
+
+Entry (row, column) of a tile of 64 rows and n columns is on diagonal row - column + n of the tile.
+A thread has two rows r and r + 8 of each 8 columns, so that it first adds up its own entries of
+equal diagonals. The threads of a warp then exchange their sums, and each of the four warps writes
+its part of the diagonals to shared memory. Only a GPU can check this code: the interpreter runs
+plain JAX instead.
+"""
+
+from typing import Any
+
+import jax
+import jax.experimental.pallas as pl
+import jax.experimental.pallas.mosaic_gpu as plgpu
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.experimental.mosaic.gpu import utils
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import arith, llvm, memref, vector
+
+from distattn_jax.attention.fused.gpu import mosaic, registers
+from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
+from distattn_jax.attention.fused.interpreter import is_interpreted
+
+THREADS = 128  # of a warpgroup
+WARPS = 4  # of a warpgroup
+WARP_ROWS = 16  # of a tile, which belong to one warp
+ROW_STEP = 8  # between the two rows of a thread
+SLACK = 16  # The last sums of a warp, which are zeros, may lie behind its window.
+Value = Any  # MLIR value
+SCRATCH = "diagonal_sums"
+OUTPUT = "table"  # of the kernel `query_gradient`
+
+
+def count_diagonals(columns: int) -> int:
+    """Return the number of diagonals of a tile of 64 rows, rounded up to a multiple of 128.
+
+    The diagonals of the tile are the first ones. Each thread of the warpgroup then adds up the same
+    number of diagonals.
+    """
+    return 64 + columns + -(64 + columns) % THREADS
+
+
+def scratch_buffers(columns: int) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Return {name: (shape, dtype)} of the buffer in shared memory that `add` needs.
+
+    Args:
+      columns: Number of columns of a tile.
+    """
+    return {SCRATCH: ((WARPS * (count_diagonals(columns) + SLACK),), jnp.float32)}
+
+
+def fill_with_zeros(ref: Any) -> None:
+    """Fill a vector in global memory with zeros. Its length is a multiple of 128."""
+
+    def step(i, _):
+        ref[pl.ds(i * THREADS, THREADS)] = _zeros(THREADS)
+
+    lax.fori_loop(0, ref.shape[0] // THREADS, step, None)
+
+
+def clear_buffer(context: WarpgroupContext) -> None:
+    """Fill the buffer in shared memory with zeros.
+
+    The warps write to fixed parts of the buffer. The other parts stay zero.
+    """
+    buffer = context.scratch[SCRATCH]
+    if is_interpreted():
+        buffer[...] = jnp.zeros(buffer.shape, buffer.dtype)
+        return
+    for start in range(0, buffer.shape[0], THREADS):
+        count = min(THREADS, buffer.shape[0] - start)
+        window = pl.ds(start + count - THREADS, THREADS)  # The last two windows may overlap.
+        buffer[window] = _zeros(THREADS)
+    plgpu.commit_smem()
+
+
+def read(context: WarpgroupContext, tile: Tile) -> jax.Array:
+    """Load the sums of the diagonals of a tile, as the earlier tiles have left them.
+
+    A kernel calls this function long before `add`, because global memory is slow.
+    """
+    return mosaic.load_per_thread(_locate_diagonals(context, tile))
+
+
+def add(context: WarpgroupContext, tile: Tile, sums: jax.Array, entries: jax.Array) -> None:
+    """Add the entries of a tile to the sums of their diagonals, and store the sums.
+
+    All threads of the warpgroup must pass a barrier before the next call of `read` or `add`.
+
+    Args:
+      sums: Result of `read` for the tile.
+      entries: One number for each entry of the tile.
+    """
+    count = count_diagonals(tile.shape[1])
+    if is_interpreted():
+        sums += _sum_diagonals(entries, count)
+    else:
+        buffer = context.scratch[SCRATCH]
+        _write_warp_sums(buffer, entries, count + SLACK)
+        for warp in range(WARPS):
+            sums += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])
+    _locate_diagonals(context, tile)[...] = sums
+
+
+def _locate_diagonals(context: WarpgroupContext, tile: Tile) -> Any:
+    """Return a reference to the sums of the diagonals of a tile in global memory."""
+    return context.summed[OUTPUT].at[pl.ds(tile.diagonal, count_diagonals(tile.shape[1]))]
+
+
+def _zeros(count: int) -> jax.Array:
+    return plgpu.layout_cast(jnp.zeros((count,), jnp.float32), mosaic.per_thread_layout(count))
+
+
+def _sum_diagonals(entries: jax.Array, count: int) -> jax.Array:
+    """Return the sum of the entries of each diagonal of a tile, in plain JAX."""
+    rows, columns = entries.shape
+    diagonal = jnp.arange(rows)[:, None] - jnp.arange(columns)[None, :] + columns
+    return jnp.zeros((count,), entries.dtype).at[diagonal].add(entries)
+
+
+def _write_warp_sums(buffer: Any, entries: jax.Array, stride: int) -> None:
+    """Write the sum of the entries of each diagonal to shared memory, separately for each warp.
+
+    Args:
+      buffer: Buffer with `stride` numbers for each warp.
+      entries: Tile of 64 rows.
+      stride: Distance between the first numbers of two warps in the buffer.
+    """
+    assert entries.shape[0] == WARPS * WARP_ROWS, "a warpgroup has 64 rows"
+    arguments = (buffer, entries)
+
+    @plgpu.inline_mgpu(arg_types=tuple(map(registers.argument_type, arguments)))
+    def inlined(_, buffer, entries):
+        threads = _Threads()
+        sums = threads.exchange(_sum_within_thread(entries.registers))
+        for i, number in enumerate(sums):
+            memref.store(number, buffer, [threads.locate(i, stride)])
+        utils.warpgroup_barrier()
+
+    inlined(*arguments)
+
+
+def _sum_within_thread(tile: Any) -> list[Value]:
+    """Return the sums of the entries of a thread that are on the same diagonal.
+
+    A register holds two entries in adjacent columns. Row r and column c of the thread, and row
+    r + 8 and column c + 8, are on the same diagonal. Element k of the result is the sum of all
+    registers of diagonal 8 (k - n / 8) of the thread, for tiles of n columns: the first row of the
+    thread has the diagonal 0 in its first column. The first and the last element are zeros.
+
+    Args:
+      tile: Registers of the tile, a NumPy array.
+    """
+    groups = tile.shape[1]
+    pair_type = tile.flat[0].type
+    zero = utils.c(0.0, pair_type)
+    sums: list[Any] = [None] * (groups + 3)
+    for position in np.ndindex(tile.shape):
+        k = groups + position[4] - position[1]
+        sums[k] = tile[position] if sums[k] is None else arith.addf(sums[k], tile[position])
+    return [zero if x is None else x for x in sums]
+
+
+class _Threads:
+    """Position of a thread in its warp, and the exchange of sums within the warp.
+
+    Thread 4 r + q of a warp has row r and the columns c = 2 q and c = 2 q + 1 of each group of 8
+    columns. Its sum k (see `_sum_within_thread`) thus belongs to diagonal 8 k + r - c, apart from a
+    constant.
+    """
+
+    def __init__(self):
+        self.integer = ir.IntegerType.get_signless(32)
+        thread = utils.thread_idx()
+        self.lane = arith.andi(thread, self._integer(31))
+        self.warp = arith.andi(arith.shrui(thread, self._integer(5)), self._integer(3))
+        self.row = arith.shrui(self.lane, self._integer(2))
+        self.column = arith.andi(self.lane, self._integer(3))
+
+    def exchange(self, pairs: list[Value]) -> list[Value]:
+        """Return the sums of the diagonals of the warp, of which each thread gets a part.
+
+        There are 8 k + x diagonals, where x is from 0 to 7. A thread with r - c < 0 has the sum of
+        diagonal 8 k + x with x = r - c + 8 in its element k + 1. In each of three steps, a thread
+        receives sums of a thread whose row differs by the difference of their columns. In the last
+        two steps, a thread keeps only half of its sums and sends the other half, so that thread
+        4 r + q has the sums k = 4 i + q in the end, at x = (r - 2 q) mod 8.
+
+        Args:
+          pairs: Result of `_sum_within_thread`. Each element has two sums, one for each column.
+        """
+        first, second = ([_extract(pair, i) for pair in pairs] for i in (0, 1))
+        columns = arith.muli(self.column, self._integer(2))
+        is_left = [
+            arith.cmpi(arith.CmpIPredicate.slt, self.row, arith.addi(columns, self._integer(i)))
+            for i in (0, 1)
+        ]
+        next_row = self._shift_lane(self._integer(4))
+        sums = []
+        for k in range(len(pairs) - 1):
+            own, other = (
+                arith.select(is_left[i], x[k + 1], x[k]) for i, x in enumerate((first, second))
+            )
+            sums.append(arith.addf(own, _shuffle(other, next_row)))
+        is_odd = self._has_bit(self.column, 1)
+        step = arith.select(is_odd, self._integer(-9), self._integer(9))
+        sums = self._halve(sums, is_odd, self._shift_lane(step))
+        partner = arith.xori(self.lane, self._integer(18))
+        return self._halve(sums, self._has_bit(self.column, 2), partner)
+
+    def locate(self, i: int, stride: int) -> Value:
+        """Return the index in shared memory of sum i of the result of `exchange`."""
+        shift = arith.subi(self.row, arith.muli(self.column, self._integer(2)))
+        x = arith.andi(shift, self._integer(7))
+        index = arith.addi(x, arith.muli(self.column, self._integer(8)))
+        start = arith.muli(self.warp, self._integer(stride + WARP_ROWS))
+        index = arith.addi(arith.addi(index, start), self._integer(32 * i))
+        return arith.index_cast(ir.IndexType.get(), index)
+
+    def _halve(self, sums: list[Any], keeps_second: Value, partner: Value) -> list[Value]:
+        """Keep one of each two sums, send the other to a partner, and add what the partner sends.
+
+        Args:
+          sums: Sums of the thread. A missing last element counts as 0.
+          keeps_second: True if the thread keeps the second of each two sums.
+          partner: Index of the partner in the warp.
+        """
+        if len(sums) % 2:
+            sums = [*sums, utils.c(0.0, sums[0].type)]
+        halves = []
+        for a, b in zip(sums[::2], sums[1::2], strict=True):
+            kept = arith.select(keeps_second, b, a)
+            sent = arith.select(keeps_second, a, b)
+            halves.append(arith.addf(kept, _shuffle(sent, partner)))
+        return halves
+
+    def _shift_lane(self, step: Value) -> Value:
+        return arith.andi(arith.addi(self.lane, step), self._integer(31))
+
+    def _has_bit(self, number: Value, bit: int) -> Value:
+        masked = arith.andi(number, self._integer(bit))
+        return arith.cmpi(arith.CmpIPredicate.ne, masked, self._integer(0))
+
+    def _integer(self, number: int) -> Value:
+        return utils.c(number, self.integer)
+
+
+def _shuffle(number: Value, lane: Value) -> Value:
+    """Return the float32 number of another thread of the warp."""
+    code = "shfl.sync.idx.b32 $0, $1, $2, 0x1f, 0xffffffff;"
+    return llvm.inline_asm(number.type, [number, lane], code, "=f,f,r", has_side_effects=True)
+
+
+def _extract(pair: Value, i: int) -> Value:
+    return vector.extract(pair, dynamic_position=[], static_position=[i])

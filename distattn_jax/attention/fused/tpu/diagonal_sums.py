@@ -1,0 +1,36 @@
+"""Sums of the entries of a tile along its diagonals, for the gradient of `Operands.table`.
+
+All entries (i, j) of the score map with the same j - i belong to the same number of the table, so
+that the gradient of this number is the sum over a diagonal. A group of 128 queries of a tile is
+rearranged to one row per diagonal and one column per query, as in `position_tiles`. A matrix
+product with ones then adds up the columns, and places the sums of 128 diagonals in one row.
+"""
+
+import jax
+import jax.experimental.pallas as pl
+import jax.numpy as jnp
+
+from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
+from distattn_jax.attention.fused.tpu.position_tiles import arrange_by_diagonal, find_group
+from distattn_jax.attention.fused.tpu.registers import LANES, SUBLANES, multiply
+
+OUTPUT = "table"  # of the kernel `query_gradient`
+
+
+def add(context: BlockContext, tile: Tile, entries: jax.Array, origin: int) -> None:
+    """Add the entries of a tile to the sums of their diagonals.
+
+    The sums are in the output `table`: groups of 8 equal rows, stacked on axis 0. Group g has one
+    column for each of the diagonals 128 g to 128 g + 127.
+
+    Args:
+      entries: One number for each entry of the tile, shape (keys, queries).
+      origin: Index of the main diagonal (query = key) among all diagonals.
+    """
+    ones = jnp.ones((SUBLANES, LANES), jnp.float32)
+    for first in range(0, tile.shape[1], LANES):
+        sums = multiply(ones, arrange_by_diagonal(tile, entries, first), (1, 1))
+        group = find_group(tile, first, origin)
+        for i in range(sums.shape[1] // LANES):
+            rows = pl.ds(pl.multiple_of((group + i) * SUBLANES, SUBLANES), SUBLANES)
+            context.sums[OUTPUT].at[rows][...] += sums[:, i * LANES : (i + 1) * LANES]
