@@ -197,6 +197,50 @@ def test_lines_follow_the_mouse(browser, pages):
     assert text_of(browser, ".readout").startswith(f"{TOKENS[2]} receives ")
 
 
+def test_lines_of_several_heads_have_their_own_colours(browser, pages):
+    browser.open(pages / "one.html")
+    assert browser.evaluate("document.querySelector('.heads').hidden")
+    browser.press("v")
+    browser.evaluate("document.querySelectorAll('.heads button')[2].click()")
+    assert text_of(browser, "figcaption") == "layer 1, heads 1 and 3"
+    colours = browser.evaluate(f"{VIEW}.lineHeads().map((head) => head.colour)")
+    assert colours == [[0, 114, 178], [0, 158, 115]]
+    pixels = browser.evaluate(
+        f"Array.from({VIEW}.canvas.getContext('2d').getImageData("
+        f"0, 0, {VIEW}.canvas.width, {VIEW}.canvas.height).data)"
+    )
+    drawn = {tuple(pixel) for pixel in np.asarray(pixels).reshape(-1, 4)}
+    largest = MAPS[0, [0, 2]].max(axis=(1, 2)).argmax()  # Its thickest line is opaque.
+    assert (*colours[largest], 255) in drawn
+    browser.press("a")
+    assert text_of(browser, "figcaption") == "layer 1, heads 1, 2 and 3"
+    browser.press("a")
+    assert text_of(browser, "figcaption") == "layer 1, head 1"
+    assert browser.errors == []
+
+
+def test_subwords_show_their_spaces_and_even_attention_names_no_token(browser, tmp_path):
+    even, causal = np.full((1, 2, 3, 3), 1 / 3), np.tril(np.ones((1, 2, 3, 3)))
+    causal /= causal.sum(axis=-1, keepdims=True)
+    plot.explore(even, ["a", "Ġcab", "\u2581"]).save(tmp_path / "even.html")
+    browser.open(tmp_path / "even.html")
+    assert map_all(browser, ".token", "x.textContent") == ["a", "␣cab", "␣"]
+    assert text_of(browser, ".readout").endswith(
+        "nearly even: every token receives 1 times the mean."
+    )
+    browser.move_to(*point_at(browser, 1, -0.7))  # beside the map: the query alone
+    assert text_of(browser, ".readout").startswith("␣cab attends nearly evenly to 3 tokens")
+    assert browser.evaluate("document.querySelectorAll('.grid .cell').length") == 3
+    browser.evaluate("document.querySelector('.grid button').focus()")
+    browser.press("ArrowDown")  # The maps of one layer wrap: two in the first row.
+    assert text_of(browser, "figcaption") == "layer 1, mean of all heads"
+    plot.explore(causal, ["a", "b", "c"]).save(tmp_path / "causal.html")
+    browser.open(tmp_path / "causal.html")
+    assert "1 times what even attention to itself and all tokens before" in text_of(
+        browser, ".readout"
+    )
+
+
 def test_two_models_move_together_and_show_their_difference(browser, pages):
     browser.open(pages / "two.html")
     assert browser.evaluate("document.querySelectorAll('.model').length") == 2

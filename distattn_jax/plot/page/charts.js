@@ -107,7 +107,7 @@ function attentionByDistance(part, layer, head) {
   const measured = new Float32Array(Math.max(queries, keys)), uniform = measured.slice();
   let total = 0;
   for (let i = 0; i < queries; i++) {
-    const visible = part.isCausal ? i + 1 : keys;
+    const visible = part.visibleKeys(i);
     for (let j = 0; j < keys; j++) {
       measured[Math.abs(i - j)] += weights[i * keys + j];
       total += weights[i * keys + j];
