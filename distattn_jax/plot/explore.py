@@ -158,7 +158,8 @@ def explore(
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
         shape (S,). None means one text.
       axis_names: Names of the query axis and of the key axis. None means "query" and "key".
-      layers: Indices of the layers to show, counted from 0. None shows all.
+      layers: Indices of the layers to show. None shows all. As in all arrays, the first layer has
+        index 0; the page calls it layer 1.
       title: Name of the model.
       caption: Line of text below the title, such as the prediction of the model.
       against: Page of another model. The new page shows both models side by side.
@@ -216,8 +217,8 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
     indices = list(range(len(maps))) if layers is None else list(layers)
     if not indices or not all(0 <= index < len(maps) for index in indices):
         raise ValueError(
-            f"layers (--layers) must be indices of the {len(maps)} layers{place}, from 0 (on the "
-            f"command line from 1) on; got {indices}."
+            f"layers must be indices of the {len(maps)} layers{place}, from 0 to "
+            f"{len(maps) - 1}; got {indices}."
         )
     causal = len(queries) == len(part.tokens) > 1 and not np.triu(maps, 1).any()
     content = {
