@@ -205,13 +205,12 @@ def test_lines_of_several_heads_have_their_own_colours(browser, pages):
     assert text_of(browser, "figcaption") == "layer 1, heads 1 and 3"
     colours = browser.evaluate(f"{VIEW}.lineHeads().map((head) => head.colour)")
     assert colours == [[0, 114, 178], [0, 158, 115]]
-    pixels = browser.evaluate(
-        f"Array.from({VIEW}.canvas.getContext('2d').getImageData("
-        f"0, 0, {VIEW}.canvas.width, {VIEW}.canvas.height).data)"
+    red, green, blue = colours[MAPS[0, [0, 2]].max(axis=(1, 2)).argmax()]
+    assert browser.evaluate(  # The line of the largest weight is opaque.
+        f"{VIEW}.canvas.getContext('2d').getImageData(0, 0, {VIEW}.canvas.width, 200).data.some("
+        f"(x, i, all) => i % 4 === 0 && x === {red} && all[i + 1] === {green} && "
+        f"all[i + 2] === {blue} && all[i + 3] === 255)"
     )
-    drawn = {tuple(pixel) for pixel in np.asarray(pixels).reshape(-1, 4)}
-    largest = MAPS[0, [0, 2]].max(axis=(1, 2)).argmax()  # Its thickest line is opaque.
-    assert (*colours[largest], 255) in drawn
     browser.press("a")
     assert text_of(browser, "figcaption") == "layer 1, heads 1, 2 and 3"
     browser.press("a")
@@ -230,10 +229,16 @@ def test_subwords_show_their_spaces_and_even_attention_names_no_token(browser, t
     )
     browser.move_to(*point_at(browser, 1, -0.7))  # beside the map: the query alone
     assert text_of(browser, ".readout").startswith("␣cab attends nearly evenly to 3 tokens")
+    browser.press("d")
+    assert text_of(browser, ".readout").startswith("␣cab receives 1 times the mean, nearly evenly")
     assert browser.evaluate("document.querySelectorAll('.grid .cell').length") == 3
     browser.evaluate("document.querySelector('.grid button').focus()")
     browser.press("ArrowDown")  # The maps of one layer wrap: two in the first row.
     assert text_of(browser, "figcaption") == "layer 1, mean of all heads"
+    slightly_uneven = np.full((1, 1, 3, 3), [0.38, 0.38, 0.24])
+    plot.explore(slightly_uneven, ["a", "b", "c"]).save(tmp_path / "uneven.html")
+    browser.open(tmp_path / "uneven.html")
+    assert text_of(browser, ".readout").endswith("by a 1.14, b 1.14 times the mean.")
     plot.explore(causal, ["a", "b", "c"]).save(tmp_path / "causal.html")
     browser.open(tmp_path / "causal.html")
     assert "1 times what even attention to itself and all tokens before" in text_of(

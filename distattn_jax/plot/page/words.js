@@ -64,6 +64,12 @@ function describeFocus(view, focus, byKey) {
   }
   if (focus.key !== null) {
     const column = part.column(layer, head, focus.key);
+    const from = part.isCausal ? focus.key : 0; // Queries before it do not see the key.
+    const even = Array.from(column, (_, i) => 1 / part.visibleKeys(i));
+    if (isEven(rangeOf(column.subarray(from), even.slice(from)))) {
+      const some = [" receives ", ratio(focus.key), ", nearly evenly from all tokens that see it."];
+      return [makeBold(part.tokens[focus.key]), ...some];
+    }
     return [
       makeBold(part.tokens[focus.key]), ` receives ${ratio(focus.key)}, most from `,
       ...listLargest(column, part.queryTokens, 0, percent),
@@ -80,9 +86,11 @@ function describeFocus(view, focus, byKey) {
     ];
   }
   const ratios = received.map((value) => value / average);
+  const largest = Math.max(...ratios);
+  if (largest === 0) return ["No token receives attention."];
   return [
     "Colours show received attention. Most is received by ",
-    ...listLargest(ratios, part.tokens, 1 + EVEN, formatNumber),
+    ...listLargest(ratios, part.tokens, Math.min(1 + EVEN, largest), formatNumber),
     " times the mean.", describeShare(view),
   ];
 }
