@@ -257,6 +257,8 @@ def test_two_models_move_together_and_show_their_difference(browser, pages):
     assert readouts == [f"{TOKENS[1]} attends to {TOKENS[2]}"] * 2
     browser.evaluate("document.querySelector('[name=difference]').click()")
     assert map_all(*captions)[1] == "layer 2, head 2, minus first"
+    red = browser.evaluate("attentionPage.views[1].lineHeads()[0].colour")  # of more attention
+    assert red == [178, 50, 26]
     fraction = browser.evaluate("attentionPage.views[1].fractionOf()(7)")
     difference = OTHER[1, 1] - MAPS[1, 1]
     assert fraction == pytest.approx(difference[1, 1] / np.abs(difference).max(), abs=0.02)
