@@ -183,3 +183,5 @@ plot.attention_maps(
 # %% [markdown]
 # **Take home:** guides change where heads look, without a stored map. Whether this helps is a question
 # for each task.
+#
+# **Next:** [What does a translator learn about word order?](translate.ipynb)

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # Where do time and memory of attention go?
 #
-# ![memory and time against the length](attachment:answer.png)
+# ![memory of two implementations, and pairs of tokens with a score, against the length](attachment:answer.png)
 #
-# **Answer.** The equations as printed store maps of all pairs, so that memory grows with the square of
-# the length. The default implementation computes large maps in blocks of queries: its memory grows
-# with the length. Time still grows with the square. On a Hopper GPU, fused kernels skip the tiles in
-# which a distance-aware head is constant, and a local head costs time linear in the length.
+# **Answer.** Both go into the map of all pairs of tokens. The equations as printed store this map, so that
+# memory grows with the square of the length. The default implementation computes large maps in blocks
+# of queries: its memory grows with the length. Time still grows with the square, unless pairs are left
+# out. A local distance-aware head allows that: beyond some distance its scores are nearly 0, one sum of
+# values replaces all far keys, and the number of scored pairs grows with the length alone.
 
 # %% tags=["remove-cell"]
 # Only Colab needs this cell. Run `make dist` in a clone of the project, then choose the file
@@ -77,10 +78,34 @@ later = measure(compiled, *inputs, local_and_global)
 print(f"first call {first:.0f} ms, later calls {later:.1f} ms")
 
 # %% [markdown]
-# ## Memory and time against the length
+# ## How far does a local head look?
 #
-# The compiler knows how much temporary memory a program needs, without running it. Times are measured
-# up to 1024 tokens.
+# Its coefficient f falls with the distance, and the scores fall with it. From some distance on, all
+# weights of a query are e⁰, up to rounding. Replace the far scores by 0, and compare the results.
+
+# %%
+coefficients = jax.vmap(DistanceAware.coefficients, in_axes=(0, None))
+f = np.asarray(coefficients(local_and_global, jnp.arange(1024)))[0]  # of a local head
+reach = int(np.argmax(f < 2**-8))  # 2^-8: numbers of bfloat16 have no finer steps around 1
+print(f"f is below 2^-8 from a distance of {reach} tokens on")
+
+query, key, value = (x[0, :, 0] for x in make_inputs(1024))  # one head, (T, H)
+distance = np.abs(np.arange(1024)[:, None] - np.arange(1024)[None, :])
+exact = jax.nn.relu(query @ key.T / WIDTH**0.5) * f[distance]
+values = {
+    name: jax.nn.softmax(scores) @ value
+    for name, scores in (("exact", exact), ("far scores 0", jnp.where(distance < reach, exact, 0)))
+}
+difference = jnp.abs(values["exact"] - values["far scores 0"]).max()
+print(
+    f"largest difference of the results: {difference:.0e}; largest result: {values['exact'].max():.1f}"
+)
+
+# %% [markdown]
+# ## Memory, and pairs with a score, against the length
+#
+# The compiler knows how much temporary memory a program needs, without running it. The dotted line is
+# 256 MiB: the implementation `xla` computes larger maps in blocks of queries.
 
 # %% tags=["answer"]
 lengths = [256, 1024, 4096, 16384]
@@ -90,29 +115,29 @@ for name, sizes in memory.items():
         shape = jax.ShapeDtypeStruct((1, length, HEADS, WIDTH), jnp.float32)
         program = compiled.lower(shape, shape, shape, local_and_global, implementation=name)
         sizes.append(program.compile().memory_analysis().temp_size_in_bytes / 2**20)
-short = [128, 256, 512, 1024]
-times = {
-    name: [measure(compiled, *make_inputs(n), local_and_global, name) for n in short]
-    for name in memory
-}
+all_pairs = np.square(lengths)
+near_pairs = np.minimum(all_pairs, np.multiply(lengths, 2 * reach))
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4), layout="constrained")
-for (name, sizes), colour in zip(memory.items(), ("#222222", "#d55e00"), strict=True):
+colours = "#222222", "#d55e00"
+for (name, sizes), colour in zip(memory.items(), colours, strict=True):
     left.plot(lengths, sizes, "o-", color=colour, label=name)
-    right.plot(short, times[name], "o-", color=colour, label=name)
 left.axhline(256, color="#aaaaaa", linestyle=":")
 left.set(title="temporary memory", ylabel="MiB")
-right.set(title="time of a forward pass on this CPU", ylabel="ms")
-for axes, ticks in ((left, lengths), (right, short)):
+for name, pairs, colour in (
+    ("any head", all_pairs, "#222222"),
+    ("local head", near_pairs, "#0072b2"),
+):
+    right.plot(lengths, pairs, "o-", color=colour, label=name)
+right.set(title="pairs of tokens that need a score", ylabel="pairs of one head")
+for axes in (left, right):
     axes.set(xscale="log", yscale="log", xlabel="length (tokens)")
-    axes.set_xticks(ticks, ticks, rotation=45)
+    axes.set_xticks(lengths, lengths, rotation=45)
     axes.minorticks_off()
     axes.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# The dotted line is 256 MiB: the implementation `xla` computes larger maps in blocks of queries.
-#
 # ## Where the time goes
 #
 # The parts of distance-aware attention, one by one, for 1024 tokens. Fused kernels do all of them
@@ -120,8 +145,6 @@ plt.show()
 
 # %%
 query, key, value = (x[0].transpose(1, 0, 2) for x in make_inputs(1024))  # (N, T, H)
-distance = jnp.abs(jnp.arange(1024)[:, None] - jnp.arange(1024)[None, :])
-coefficients = jax.vmap(DistanceAware.coefficients, in_axes=(0, None))
 score = jax.jit(lambda q, k: jnp.einsum("nth,nsh->nts", q, k) / WIDTH**0.5)
 scores = score(query, key)
 f = jax.jit(coefficients)(local_and_global, distance)
@@ -148,27 +171,32 @@ plt.show()
 # %% [markdown]
 # ## What a GPU does with it
 #
-# Forward and backward on one H200, bfloat16, as a multiple of cuDNN's plain attention (the table in
-# docs/kernels.md). Half of the heads are local, half global. The longer the text, the more tiles are
-# constant.
+# Fused kernels work on tiles of the map: they compute a tile, use it and forget it, so that no map is
+# stored. A tile without near pairs is left out. The picture shows the tiles of 128 x 128 pairs of a
+# text with 2048 tokens: blue ones are computed, one sum of values replaces the white ones. The longer
+# the text, the larger the white part. [Kernels](../docs/kernels.md) has the times measured on a GPU, for
+# every variant, and explains the rest.
 
 # %%
-shapes = ["bert\n256", "paper\n512", "mid\n2048", "wide\n4096", "long\n8192"]
-ratios = {
-    "dot product": [0.61, 0.65, 0.94, 1.07, 0.98],
-    "distance-aware": [0.81, 0.85, 0.83, 0.70, 0.61],
-}
-figure, axes = plt.subplots(figsize=(7, 2.8), layout="constrained")
-for shift, ((name, ratio), colour) in enumerate(
-    zip(ratios.items(), ("#999999", "#d55e00"), strict=True)
-):
-    axes.bar(np.arange(5) + 0.4 * shift, ratio, 0.38, color=colour, label=name)
-axes.axhline(1, color="#222222", linewidth=0.8)
-axes.set_xticks(np.arange(5) + 0.2, shapes)
-axes.set(ylabel="time / cuDNN")
-axes.legend(frameon=False)
+TILE, BLOCKS = 128, 16
+blocks = np.arange(BLOCKS)
+gap = np.maximum(np.abs(blocks[:, None] - blocks[None, :]) - 1, 0) * TILE + 1  # shortest distance
+gap[blocks, blocks] = 0
+figure, panels = plt.subplots(1, 3, figsize=(9, 3.1), layout="constrained")
+for axes, w in zip(panels, (-0.1, -0.03, -0.01), strict=True):
+    head = DistanceAware(jnp.array([w]), jnp.ones(1))
+    f = np.asarray(coefficients(head, jnp.arange(TILE * BLOCKS)))[0]
+    computed = f[gap] >= 2**-8
+    axes.imshow(computed, cmap="Blues", vmin=0, vmax=1.4)
+    axes.set_xticks(blocks - 0.5, [])
+    axes.set_yticks(blocks - 0.5, [])
+    axes.grid(color="white", linewidth=0.6)
+    axes.tick_params(length=0)
+    axes.set(title=f"w = {w}: {computed.mean():.0%} of the tiles", xlabel="keys", ylabel="queries")
 plt.show()
 
 # %% [markdown]
 # **Take home:** let `implementation=None` choose. `python -m experiments bench` measures your device,
 # and checks every case against the equations first.
+#
+# **Next:** [How is attention spread over many devices?](many_devices.ipynb)

@@ -75,6 +75,8 @@ for axes, (name, mesh) in zip(panels, meshes.items(), strict=True):
     for i in range(B):
         for j in range(N):
             axes.text(j, i, devices[i, j], ha="center", va="center", fontsize=8)
+    axes.set_xticks(range(N), range(1, N + 1))
+    axes.set_yticks(range(B), range(1, B + 1))
     axes.set(title=f"data x model = {name}", xlabel="head", ylabel="example")
 plt.show()
 
@@ -170,3 +172,6 @@ plt.show()
 # %% [markdown]
 # **Take home:** shard the batch over `data` and heads over `model`. The program stays the same, from
 # one device to many: `--mesh.data 4 --mesh.model 2` in training.
+#
+# **Next:** this was the last notebook. [Training](../docs/training.md) has recipes and commands, and
+# [Kernels](../docs/kernels.md) what each variant costs.

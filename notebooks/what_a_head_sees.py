@@ -336,3 +336,5 @@ plot.attention_maps(
 # %% [markdown]
 # **Take home:** w and v decide how much the agreement of query and key counts at each distance. They hide
 # no key: a local head still averages all distant keys, unless the scores of near keys are much larger.
+#
+# **Next:** [How do I bring distance-aware attention and guides into my own Flax model?](your_own_model.ipynb)

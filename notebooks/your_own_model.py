@@ -200,3 +200,5 @@ plt.show()
 # %% [markdown]
 # **Take home:** `as_attention_fn` changes the attention of a model that you already have;
 # `received=True` gives a guide what it needs.
+#
+# **Next:** [What do guides change in the heads of a model?](guiding.ipynb)

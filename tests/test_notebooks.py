@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import re
 import subprocess
 import sys
 import types
@@ -29,7 +30,6 @@ SMALLER = {
     "guiding": {"steps=150": "steps=5", "range(12000)": "range(600)"},
     "kernels": {
         "[256, 1024, 4096, 16384]": "[256, 16384]",
-        "[128, 256, 512, 1024]": "[32, 64]",
         "1024": "64",
         "repeats=3": "repeats=1",
     },
@@ -115,6 +115,14 @@ def test_it_begins_with_question_answer_and_picture_and_installs_in_colab(path):
     assert "](attachment:answer.png)" in first.source
     assert first.attachments["answer.png"].keys() == {"image/png"}
     assert second.source == COLAB_CELL
+
+
+@every_notebook
+def test_it_ends_with_a_link_to_what_comes_next(path):
+    _, following = nbformat.read(path, as_version=4).cells[-1].source.split("**Next:**")
+    targets = re.findall(r"\]\(([^)]+)\)", following)
+    assert targets
+    assert all((path.parent / target).is_file() for target in targets)
 
 
 @pytest.mark.parametrize("uploaded", [["distattn_jax-1.whl"], ["notes.txt"], []])

@@ -150,7 +150,7 @@ def explore(
       maps: Attention weights of one text, shape (L, N, T, S) for L layers of N heads. For a model
         with several parts, such as encoder and decoder, pass a dict from the name of each part to
         an `AttentionPart`. Then omit the next five arguments, which are fields of `AttentionPart`.
-      tokens: The S key tokens.
+      tokens: The S key tokens. The page shows the space of a subword, such as "Ġservice", as "␣".
       query_tokens: The T query tokens. None means that queries and keys are the same tokens.
       variants: Attention variant of each layer, e.g. `[layer.attention.variant() for layer in
         model.encoder.layers]`. The page then shows w, v and the curve of distance-aware heads, the
@@ -158,7 +158,8 @@ def explore(
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
         shape (S,). None means one text.
       axis_names: Names of the query axis and of the key axis. None means "query" and "key".
-      layers: Indices of the layers to show, counted from 0. None shows all.
+      layers: Indices of the layers to show. None shows all. As in all arrays, the first layer has
+        index 0; the page calls it layer 1.
       title: Name of the model.
       caption: Line of text below the title, such as the prediction of the model.
       against: Page of another model. The new page shows both models side by side.
@@ -216,15 +217,15 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
     indices = list(range(len(maps))) if layers is None else list(layers)
     if not indices or not all(0 <= index < len(maps) for index in indices):
         raise ValueError(
-            f"layers (--layers) must be indices of the {len(maps)} layers{place}, from 0 (on the "
-            f"command line from 1) on; got {indices}."
+            f"layers must be indices of the {len(maps)} layers{place}, from 0 to "
+            f"{len(maps) - 1}; got {indices}."
         )
     causal = len(queries) == len(part.tokens) > 1 and not np.triu(maps, 1).any()
     content = {
         "name": name,
         "received": pack(maps[indices].sum(axis=-2)),
-        "tokens": list(part.tokens),
-        "queryTokens": None if part.query_tokens is None else list(queries),
+        "tokens": _show_spaces(part.tokens),
+        "queryTokens": None if part.query_tokens is None else _show_spaces(queries),
         "segments": _check_segments(part, place),
         "axisNames": part.axis_names,
         "layers": [index + 1 for index in indices],
@@ -232,6 +233,21 @@ def _check_part(name: str, part: AttentionPart, layers: Sequence[int] | None) ->
         "positions": _describe_layers(part, maps, indices, place, causal=causal),
     }
     return _CheckedPart(maps[indices], content)
+
+
+def _show_spaces(tokens: Sequence[str]) -> list[str]:
+    """Replace the letters that subword tokenizers write for white space with white space.
+
+    SentencePiece writes a space as "▁". Byte-level tokenizers, such as that of RoBERTa, write a
+    space as "Ġ" and a line break as "Ċ".
+    """
+    shown = [token.replace("▁", " ") for token in tokens]
+    # Maltese words have the letter Ġ too, but Maltese texts also have its small form, which no
+    # byte-level tokenizer writes for a printable character.
+    is_byte_level = any(token.startswith("Ġ") for token in shown) and "ġ" not in "".join(shown)
+    if not is_byte_level:
+        return shown
+    return [token.replace("Ġ", " ").replace("Ċ", "\n") for token in shown]
 
 
 def _check_segments(part: AttentionPart, place: str) -> list[int] | None:

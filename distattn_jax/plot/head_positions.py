@@ -34,6 +34,7 @@ from distattn_jax.attention import (
     linear,
     sinusoid,
 )
+from distattn_jax.plot.style import KEY_OFFSET_LABEL
 
 MAX_RELATION = 16  # largest |j - i| of a relation table on the page, to keep the file small
 SHAPE_NAMES: dict[Any, tuple[str, ...]] = {
@@ -118,20 +119,20 @@ def describe_heads(
         lambda leaf: jnp.broadcast_to(jnp.asarray(leaf, jnp.float32), (heads, *leaf.shape[1:])),
         variant,
     )
-    relative = np.arange(0 if causal else 1 - keys, queries)  # i - j
+    offsets = np.arange(1 - queries, 1 if causal else keys)  # j - i: keys before come first
     if isinstance(variant, DistanceAware):
         return _describe_distance_aware(every_head, np.arange(max(queries, keys)))
     if isinstance(variant, RelativePosition):
         return _describe_relations(every_head, causal)
     if isinstance(variant, DistanceBias):
-        y = _evaluate(every_head, lambda head, positions: head.bias(positions), relative)
+        y = _evaluate(every_head, lambda head, positions: head.bias(positions), -offsets)
         names = BIAS_PARAMETERS.get(variant.function, ())  # type: ignore[arg-type]
-        curves = [Curves("bias f(i − j)", "i − j", relative, y, 0.0)]
+        curves = [Curves("bias f(i − j)", KEY_OFFSET_LABEL, offsets, y, 0.0)]
         return HeadPositions(_name_numbers(names, every_head.parameters), curves, [])
     if isinstance(variant, TransformerXL | Adapted):
-        y = _evaluate(every_head, _score_position, relative)
+        y = _evaluate(every_head, _score_position, -offsets)
         title = "score of the position, without the query"
-        return HeadPositions({}, [Curves(title, "i − j", relative, y, 0.0)], [])
+        return HeadPositions({}, [Curves(title, KEY_OFFSET_LABEL, offsets, y, 0.0)], [])
     return HeadPositions({}, [], [])
 
 
@@ -168,7 +169,7 @@ def _describe_relations(every_head: RelativePosition, causal: bool) -> HeadPosit
         norms = np.linalg.norm(vectors, axis=-1)
         unit = vectors / np.maximum(norms, np.finfo(np.float64).tiny)[..., None]
         title = f"norm of the position vectors of {kind}"
-        curves.append(Curves(title, "j − i", positions, norms, 0.0))
+        curves.append(Curves(title, KEY_OFFSET_LABEL, positions, norms, 0.0))
         title = f"similarity of the position vectors of {kind}"
         tables.append(Similarities(title, positions, np.einsum("nrh,nsh->nrs", unit, unit)))
     return HeadPositions({}, curves, tables)
@@ -191,7 +192,7 @@ def _evaluate(
     Args:
       every_head: Variant whose arrays have a leading axis of N heads.
       function: Function of the variant of one head, and of the positions.
-      positions: Distances or relative positions, shape (K,).
+      positions: Distances, or relative positions i - j, shape (K,).
     """
     integers = jnp.asarray(positions, jnp.int32)
     return np.asarray(jax.vmap(lambda head: function(head, integers))(every_head), np.float32)

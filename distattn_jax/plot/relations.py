@@ -42,11 +42,11 @@ def relation_norms(norms: Mapping[str, Vector], positions: Vector) -> Figure:
                     values[layer], aspect="auto", cmap="Blues", vmin=0, vmax=largest, extent=edges
                 )
                 style.frame_panel(axes, f"{title}, layer {layer + 1}")
-                axes.set_xlabel("relative position $r = j - i$")
                 if layer == 0:
                     axes.set_ylabel("head")
             label = r"$\|a_r - \overline{a}\|$"
             style.add_colour_bar(figure, panels[0].images[0], label, ticks=3, ax=panels, aspect=12)
+        figure.supxlabel(style.KEY_OFFSET_LABEL, fontsize="medium")
         return style.finish_layout(figure)
 
 
@@ -73,12 +73,10 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
             title, layer = list(arrays)[i // layers], i % layers
             axes.imshow(arrays[title][layer], cmap="RdBu_r", vmin=-1, vmax=1, extent=edges)
             style.frame_panel(axes, f"{title}, layer {layer + 1}")
-            if i >= len(grid) - layers:
-                axes.set_xlabel("relative position")
-            if layer == 0:
-                axes.set_ylabel("relative position")
         label = "cosine similarity"
         style.add_colour_bar(figure, grid[0].images[0], label, ticks=5, ax=grid, aspect=30)
+        figure.supxlabel(style.KEY_OFFSET_LABEL, fontsize="medium")
+        figure.supylabel(style.KEY_OFFSET_LABEL, fontsize="medium")
         return style.finish_layout(figure)
 
 

@@ -76,6 +76,7 @@ GUIDE_COLOURS: dict[str, str] = {
     "dependency": "#c08a1e",
     "word_similarity": "#7a5200",
 }
+KEY_OFFSET_LABEL = "key before (−) / after (+) the query"  # of an axis of j - i
 LOCAL_COLOUR, GLOBAL_COLOUR = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, w > 0
 FONT = FontProperties(family="DejaVu Sans")  # Matplotlib ships it: the same on every machine.
 INK, GREY = "#222222", "#8c8c8c"

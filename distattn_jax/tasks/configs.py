@@ -229,13 +229,12 @@ class GuidingConfig(Options):
     gamma: tuple[float, ...] = _weight_option("gamma", 1.0, "weight of any other guide")
     layers: tuple[int, ...] = option(
         (),
-        "guided layers, counted from 0; empty guides all layers",
+        "guided layers; the first layer is 1; empty guides all layers",
         methods=GUIDES_WITH_LOSSES,
-        minimum=0,
     )
     layer: tuple[int, ...] = option(
         (ALL_LAYERS,),
-        "the only guided layer; -1 guides the layers of the option `layers`",
+        "the only guided layer; the first layer is 1; -1 guides the layers of the option `layers`",
         grid=True,
         methods=GUIDES_WITH_LOSSES,
     )
@@ -260,10 +259,13 @@ class GuidingConfig(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(self.temperature > 0, "temperature", "above 0")
+        from_1 = "from 1 on, because layers count from 1 (the first layer is 1, not 0)"
+        self.require(all(layer > 0 for layer in self.layers), "layers", from_1)
         self.require(len(set(self.layers)) == len(self.layers), "layers", "different ones")
         unset = self.layer == (ALL_LAYERS,)
-        valid = min(self.layer) >= 0 and len(set(self.layer)) == len(self.layer)
-        self.require(unset or valid, "layer", "-1 alone, or different layers from 0 on")
+        self.require(0 not in self.layer, "layer", f"-1 or {from_1}")
+        valid = min(self.layer) > 0 and len(set(self.layer)) == len(self.layer)
+        self.require(unset or valid, "layer", "-1 alone, or different layers from 1 on")
         self.require(unset or not self.layers, "layer", "-1 where layers are given")
 
 

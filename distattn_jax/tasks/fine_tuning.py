@@ -120,7 +120,7 @@ def guide_options(config: GuidingConfig, tokenizer: Tokenizer) -> GuideOptions:
     The options include the token ids of periods and separators in this tokenizer.
     """
     return GuideOptions(
-        layers=config.layers or None,
+        layers=tuple(layer - 1 for layer in config.layers) or None,
         single_layer=config.layer != (ALL_LAYERS,),
         scaling=config.scaling,
         temperature=config.temperature,

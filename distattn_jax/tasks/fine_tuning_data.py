@@ -86,9 +86,9 @@ def check(config: FineTuningConfig) -> None:
         )
     for name in ("layers", "layer"):
         layers = getattr(config.guiding, name)
-        if any(layer >= sizes.layers for layer in layers):
+        if any(layer > sizes.layers for layer in layers):
             raise ValueError(
-                f"--guiding.{name} must be below {sizes.layers}, the layers of {source}; "
+                f"--guiding.{name} must be from 1 to {sizes.layers}, the layers of {source}; "
                 f"got {layers}."
             )
     if sizes.heads % config.mesh.model:

@@ -108,7 +108,8 @@ class Guide:
           losses: Dict from name to loss function, as returned by the method `losses`.
           setting: Dict from the name of a hyperparameter to its value, which may be a JAX tracer.
             The weights are hyperparameters.
-          single_layer: If True, compute the losses only on the layer `setting["layer"]`.
+          single_layer: If True, compute the losses only on the layer `setting["layer"]`; the first
+            layer is 1.
         """
         return {
             name: WeightedLoss(
@@ -122,11 +123,12 @@ class Guide:
 def _select_layer(loss: Loss, layer: Float[Array, ""]) -> Loss:
     """Return a loss function that applies `loss` to the attention of a single layer.
 
-    `layer` is the index of the layer. It is a float, like all hyperparameters on the device.
+    `layer` is the number of the layer; the first layer is 1. It is a float, like all
+    hyperparameters on the device.
     """
 
     def loss_of_layer(outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        index = jnp.asarray(layer, jnp.int32)[None]
+        index = jnp.asarray(layer, jnp.int32)[None] - 1
         selected = {
             name: jnp.take(getattr(outputs, name), index, axis=1)
             for name in ("received", "weights")

@@ -32,6 +32,7 @@ from distattn_jax.tasks.tagging import Tagging
 from distattn_jax.tasks.text_classification import PairClassification
 
 UNKNOWN_TOKENS = (UNKNOWN_TOKEN, "<unk>")  # of BERT and our own tokenizers, of RoBERTa and ALBERT
+SPACE_LETTERS = ("Ġ", "▁")  # a space, as written by byte-level tokenizers and SentencePiece
 
 
 class PartAttention(NamedTuple):
@@ -245,13 +246,22 @@ def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
 
 
 def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
-    """Return each token as it is written in the text, or its name if it is special or unknown."""
+    """Return each token as it is written in the text, or its name if it is special or unknown.
+
+    A subword whose tokenizer counts the space before a word as a part of it begins with a space.
+    """
     names = []
     for token, text, (start, end) in zip(
         encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True
     ):
-        is_written = text is not None and token not in UNKNOWN_TOKENS
-        names.append((is_written and texts[text or 0][start:end].strip()) or token)
+        if text is None or token in UNKNOWN_TOKENS:
+            names.append(token)
+            continue
+        # Some tokenizers count the space before a word in the offsets of its first token.
+        written, character_before = texts[text][start:end], texts[text][max(start - 1, 0) : start]
+        follows_space = written[:1].isspace() or character_before.isspace()
+        space = " " if follows_space and token.startswith(SPACE_LETTERS) else ""
+        names.append(space + written.strip() or token)
     return names
 
 
@@ -264,7 +274,7 @@ def _name_ids(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     before = ""
     for count, token in enumerate(ids, start=1):
         text = tokenizer.decode(list(ids[:count]))
-        name = text[len(before) :].strip()
+        name = text[len(before) :]
         is_text = name and "\N{REPLACEMENT CHARACTER}" not in name
         names.append(name if is_text else str(tokenizer.id_to_token(token)))
         before = text

@@ -34,6 +34,8 @@ def main(arguments: Sequence[str]) -> None:
     parsed = parser.parse_args(arguments)
     if parsed.against_member is not None and parsed.against is None:
         parser.error("--against-member needs --against")
+    if parsed.layers is not None and min(parsed.layers) < 1:
+        parser.error(f"--layers must be from 1 on: the first layer is 1; got {min(parsed.layers)}")
     Path(parsed.output).parent.mkdir(
         parents=True, exist_ok=True
     )  # Fail before the model is loaded.
@@ -67,7 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--output", default="attention.html", metavar="FILE", help="file (now: attention.html)"
     )
     parser.add_argument(
-        "--layers", type=int, nargs="+", metavar="I", help="layers, from 1 on (now: all)"
+        "--layers", type=int, nargs="+", metavar="I", help="layers; the first is 1 (now: all)"
     )
     parser.add_argument("--member", type=int, help="index of a model of RUN (now: the best)")
     parser.add_argument(
@@ -105,6 +107,12 @@ def explore(
         loaded = load(path, member=member, portable=True)
         found = attend_to_texts(loaded, texts)
         caption = describe_output(loaded, texts)
+    for name, part in found.items():
+        if max(layers or [0]) >= len(part.maps):
+            raise ValueError(
+                f"--layers must be from 1 to {len(part.maps)}, the layers of the part {name!r}; "
+                f"got {[layer + 1 for layer in layers or ()]}."
+            )
     return plot.explore(
         {name: plot.AttentionPart(*part) for name, part in found.items()},
         layers=layers,

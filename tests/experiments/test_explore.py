@@ -61,7 +61,7 @@ def test_a_translator_translates_first(translation_run, saved):
     ]
 
 
-def test_a_pretrained_folder_has_an_example_of_its_own(tmp_path, saved):
+def test_a_pretrained_folder_has_an_example_of_its_own(tmp_path, saved, capsys):
     tiny_pretrained.write_model(tmp_path / "bert")
     main(["explore", "bert"])
     (model,) = read_data(saved[0])["models"]
@@ -69,6 +69,9 @@ def test_a_pretrained_folder_has_an_example_of_its_own(tmp_path, saved):
     assert model["parts"][0]["tokens"][0] == "[CLS]"
     with pytest.raises(SystemExit, match="error: --member must be left out: bert is a pre-trained"):
         main(["explore", "bert", "--member", "0", "--layers", "1"])
+    with pytest.raises(SystemExit, match="2"):
+        main(["explore", "bert", "--layers", "0"])
+    assert "--layers must be from 1 on: the first layer is 1; got 0" in capsys.readouterr().err
 
 
 def test_the_example_text_is_that_of_the_recipe(finished_run, monkeypatch):

@@ -233,10 +233,12 @@ def test_each_guide_receives_only_the_columns_and_constants_that_it_needs(tmp_pa
 
 
 def test_the_layer_option_guides_a_single_layer(tmp_path):
-    for flags in ([], ["--guiding.layer", "0"]):
+    for flags in ([], ["--guiding.layer", "1"]):
         prepared = prepare(make_config(tmp_path, "multinli", "--methods", "mdg", *flags))
         options = guide_options(prepared.config.guiding, prepared.tokenizer)
         assert options.single_layer == bool(flags)
+    guiding = dataclasses.replace(prepared.config.guiding, layer=(-1,), layers=(1,))
+    assert guide_options(guiding, prepared.tokenizer).layers == (0,)  # indices of an array
 
 
 def test_the_search_tries_16_settings_of_ag_and_4_of_each_other_guide():

@@ -76,12 +76,12 @@ def test_searched_options_must_not_be_set_explicitly(guided):
 
 
 def test_a_sweep_over_layers_is_not_a_search(guided, tmp_path):
-    sweep = replace_options(guided, {"guiding.layer": (0, 1), "methods": ("ag",)})
+    sweep = replace_options(guided, {"guiding.layer": (1, 2), "methods": ("ag",)})
     (tmp_path / "sweep").mkdir()
     folder = write_search(tmp_path / "sweep", sweep, best={"layer": 1})
     with pytest.raises(RunError, match=r"--search must be of weights, not of layers; .*ag guides"):
         apply_search(replace_options(guided, {"search": folder}).for_method("ag"), ABOUT)
-    assert apply_search(sweep.for_method("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (0, 1)
+    assert apply_search(sweep.for_method("ag"), ABOUT, {"guiding.layer"}).guiding.layer == (1, 2)
     assert sweep.for_method("none").guiding.layer == (-1,)
 
 
@@ -112,7 +112,7 @@ def test_a_search_with_other_data_or_models_is_rejected(guided, changes, about, 
 
 def test_epochs_seeds_devices_and_memory_options_may_differ(guided):
     changes = {"model.pretrained": "there/tiny", "epochs": 1.0, "seeds": 20, "mesh.model": 2}
-    changes |= {"optimizer.accumulate": 4, "model.remat": True, "guiding.layers": (0,)}
+    changes |= {"optimizer.accumulate": 4, "model.remat": True, "guiding.layers": (1,)}
     changes["data.share"] = 0.2
     found = apply_search(replace_options(guided, changes).for_method("ag"), {})
     assert found.guiding.alpha == (0.001,)

@@ -122,7 +122,14 @@ def test_a_bias_has_a_curve_over_relative_positions():
     assert unpack(layer["numbers"]["slope"]).tolist() == [0.5, 0.25, 1]
     (curve,) = layer["curves"]
     assert unpack(curve["x"]).tolist() == list(range(-5, 6))
+    assert curve["x_label"] == "key before (−) / after (+) the query"
     np.testing.assert_allclose(unpack(curve["y"])[0], -0.5 * np.abs(np.arange(-5, 6)))
+
+
+def test_keys_before_the_query_are_on_the_left():
+    tilted = attention.DistanceBias(jnp.ones(3), lambda d, slope: slope * d)  # d = i - j
+    (curve,) = positions_of(tilted)[0]["curves"]
+    np.testing.assert_array_equal(unpack(curve["y"])[0], np.arange(5, -6, -1))
 
 
 def test_causal_maps_have_no_later_keys():
@@ -132,7 +139,7 @@ def test_causal_maps_have_no_later_keys():
     page = plot.explore(maps, TOKENS, variants=[alibi])
     part = read_part(page)
     assert part["causal"]
-    assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(6))
+    assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(-5, 1))
 
 
 def test_tables_of_relative_positions_are_compared_after_their_mean_is_subtracted():
@@ -152,7 +159,7 @@ def test_shared_sinusoids_have_the_score_of_the_position_alone():
     random = np.random.default_rng(0)
     bias, projection = random.normal(size=(1, 4)), random.normal(size=(1, 6, 4))
     arrays = [jnp.asarray(x, jnp.float32) for x in (projection, bias, bias)]
-    positions = np.arange(-5, 6)
+    positions = np.arange(5, -6, -1)  # i - j, from keys before the query to keys after it
 
     def sinusoids(width):
         angles = positions[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
@@ -222,8 +229,8 @@ def test_axis_names_of_a_dict_of_parts_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": [2]}, r"layers \(--layers\) must be indices of the 2 layers, from 0"),
-        ({"layers": []}, r"layers \(--layers\) must be indices"),
+        ({"layers": [2]}, "layers must be indices of the 2 layers, from 0 to 1; got"),
+        ({"layers": []}, "layers must be indices"),
         ({"variants": distance_aware(1)}, "variants must have one entry for each of the 2 layers"),
         ({"variants": distance_aware(2, 2)}, "variants must have arrays with a leading axis of 3"),
         ({"segments": [0, 1]}, "segments must be 0 or 1 for each of the 6 tokens; got"),

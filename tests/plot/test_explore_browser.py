@@ -197,6 +197,55 @@ def test_lines_follow_the_mouse(browser, pages):
     assert text_of(browser, ".readout").startswith(f"{TOKENS[2]} receives ")
 
 
+def test_lines_of_several_heads_have_their_own_colours(browser, pages):
+    browser.open(pages / "one.html")
+    assert browser.evaluate("document.querySelector('.heads').hidden")
+    browser.press("v")
+    browser.evaluate("document.querySelectorAll('.heads button')[2].click()")
+    assert text_of(browser, "figcaption") == "layer 1, heads 1 and 3"
+    colours = browser.evaluate(f"{VIEW}.lineHeads().map((head) => head.colour)")
+    assert colours == [[0, 114, 178], [0, 158, 115]]
+    red, green, blue = colours[MAPS[0, [0, 2]].max(axis=(1, 2)).argmax()]
+    assert browser.evaluate(  # The line of the largest weight is opaque.
+        f"{VIEW}.canvas.getContext('2d').getImageData(0, 0, {VIEW}.canvas.width, 200).data.some("
+        f"(x, i, all) => i % 4 === 0 && x === {red} && all[i + 1] === {green} && "
+        f"all[i + 2] === {blue} && all[i + 3] === 255)"
+    )
+    browser.press("a")
+    assert text_of(browser, "figcaption") == "layer 1, heads 1, 2 and 3"
+    browser.press("a")
+    assert text_of(browser, "figcaption") == "layer 1, head 1"
+    assert browser.errors == []
+
+
+def test_subwords_show_their_spaces_and_even_attention_names_no_token(browser, tmp_path):
+    even, causal = np.full((1, 2, 3, 3), 1 / 3), np.tril(np.ones((1, 2, 3, 3)))
+    causal /= causal.sum(axis=-1, keepdims=True)
+    plot.explore(even, ["a", "Ġcab", "\u2581"]).save(tmp_path / "even.html")
+    browser.open(tmp_path / "even.html")
+    assert map_all(browser, ".token", "x.textContent") == ["a", "␣cab", "␣"]
+    assert text_of(browser, ".readout").endswith(
+        "nearly even: every token receives 1 times the mean."
+    )
+    browser.move_to(*point_at(browser, 1, -0.7))  # beside the map: the query alone
+    assert text_of(browser, ".readout").startswith("␣cab attends nearly evenly to 3 tokens")
+    browser.press("d")
+    assert text_of(browser, ".readout").startswith("␣cab receives 1 times the mean, nearly evenly")
+    assert browser.evaluate("document.querySelectorAll('.grid .cell').length") == 3
+    browser.evaluate("document.querySelector('.grid button').focus()")
+    browser.press("ArrowDown")  # The maps of one layer wrap: two in the first row.
+    assert text_of(browser, "figcaption") == "layer 1, mean of all heads"
+    slightly_uneven = np.full((1, 1, 3, 3), [0.38, 0.38, 0.24])
+    plot.explore(slightly_uneven, ["a", "b", "c"]).save(tmp_path / "uneven.html")
+    browser.open(tmp_path / "uneven.html")
+    assert text_of(browser, ".readout").endswith("by a 1.14, b 1.14 times the mean.")
+    plot.explore(causal, ["a", "b", "c"]).save(tmp_path / "causal.html")
+    browser.open(tmp_path / "causal.html")
+    assert "1 times what even attention to itself and all tokens before" in text_of(
+        browser, ".readout"
+    )
+
+
 def test_two_models_move_together_and_show_their_difference(browser, pages):
     browser.open(pages / "two.html")
     assert browser.evaluate("document.querySelectorAll('.model').length") == 2
@@ -208,6 +257,8 @@ def test_two_models_move_together_and_show_their_difference(browser, pages):
     assert readouts == [f"{TOKENS[1]} attends to {TOKENS[2]}"] * 2
     browser.evaluate("document.querySelector('[name=difference]').click()")
     assert map_all(*captions)[1] == "layer 2, head 2, minus first"
+    red = browser.evaluate("attentionPage.views[1].lineHeads()[0].colour")  # of more attention
+    assert red == [178, 50, 26]
     fraction = browser.evaluate("attentionPage.views[1].fractionOf()(7)")
     difference = OTHER[1, 1] - MAPS[1, 1]
     assert fraction == pytest.approx(difference[1, 1] / np.abs(difference).max(), abs=0.02)
@@ -267,6 +318,10 @@ def test_all_text_can_be_read_in_light_and_dark_mode(browser, pages, dark):
 def test_the_frame_of_a_notebook_shows_the_page(browser, tmp_path):
     frame = plot.explore(MAPS, TOKENS)._repr_html_()
     (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html><body>{frame}</body>")
+    browser.open(tmp_path / "notebook.html", ready="true")
+    # Programs that export a notebook parse its HTML and write it anew.
+    exported = browser.evaluate("document.documentElement.outerHTML")
+    (tmp_path / "notebook.html").write_text(f"<!DOCTYPE html>{exported}")
     browser.open(tmp_path / "notebook.html", ready="true")
     end, colours = time.monotonic() + 30, set()
     while (8, 48, 107) not in colours:  # the colour of the largest weight of a map

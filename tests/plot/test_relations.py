@@ -18,6 +18,7 @@ def test_norms_have_a_row_for_each_table_and_a_column_for_each_layer():
     panels = [axes for axes in figure.axes if axes.get_title()]
     titles = ["keys, layer 1", "keys, layer 2", "values, layer 1", "values, layer 2"]
     assert [axes.get_title() for axes in panels] == titles
+    assert figure.get_supxlabel() == "key before (−) / after (+) the query"
     for axes, title in zip(panels, titles, strict=True):
         (image,) = axes.images
         table = norms[title.split(",")[0]]

@@ -74,7 +74,7 @@ GRID = {
     "guiding.alpha": (0.1, 0.2),
     "guiding.beta": (0.3, 0.4, 0.5),
     "guiding.gamma": (1.0, 2.0, 3.0, 4.0),
-    "guiding.layer": (0, 1),
+    "guiding.layer": (1, 2),
 }
 PATTERNS = {name for name, guide in GUIDES.items() if guide.maps}
 DISTANCE_AWARE = {name for name in METHODS if name.startswith("distance_aware")}
@@ -277,8 +277,10 @@ NON_EMPTY = {
         (tasks.TranslationConfig, "label_smoothing", 1.0, "in [0, 1)"),
         (GuidingConfig, "gamma", (-1.0,), "at least 0"),
         (GuidingConfig, "layers", (1, 1), "different ones"),
-        (GuidingConfig, "layer", (0, 0), "-1 alone, or different layers"),
-        (GuidingConfig, "layer", (-1, 0), "-1 alone, or different layers"),
+        (GuidingConfig, "layer", (1, 1), "-1 alone, or different layers"),
+        (GuidingConfig, "layer", (-1, 1), "-1 alone, or different layers"),
+        (GuidingConfig, "layer", (0, 1), "-1 or from 1 on, because layers count from 1"),
+        (GuidingConfig, "layers", (0,), "from 1 on, because layers count from 1"),
         (GuidingConfig, "scaling", "max", "one of mean, sum"),
         (GuidingConfig, "temperature", 0.0, "above 0"),
     ],
@@ -300,7 +302,7 @@ def test_a_hundred_thousand_layers_are_refused_as_a_typing_error(name):
 
 def test_a_single_layer_cannot_be_combined_with_several_layers():
     with pytest.raises(ValueError, match=r"^layer must be -1 where layers are given"):
-        GuidingConfig(layers=(1,), layer=(0,))
+        GuidingConfig(layers=(1,), layer=(2,))
 
 
 @pytest.mark.parametrize("task", ["text_classification", "document_classification", "translation"])

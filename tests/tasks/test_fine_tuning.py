@@ -194,8 +194,8 @@ def test_the_digest_of_a_pretrained_model_depends_on_its_weights(tmp_path):
         ("methods", ("dependency",), DataError, "the guide dependency needs --data.parses"),
         ("methods", ("word_similarity",), DataError, "word_similarity needs --data.vectors"),
         ("data.longest", 25, ValueError, "--data.longest must be at most 24.*got 25"),
-        ("guiding.layers", (1,), ValueError, "--guiding.layers must be below 1"),
-        ("guiding.layer", (0, 1), ValueError, "--guiding.layer must be below 1"),
+        ("guiding.layers", (2,), ValueError, "--guiding.layers must be from 1 to 1"),
+        ("guiding.layer", (1, 2), ValueError, "--guiding.layer must be from 1 to 1"),
         ("mesh.model", 4, ValueError, "--mesh.model must divide 2"),
     ],
 )

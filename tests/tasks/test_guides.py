@@ -101,7 +101,7 @@ def test_the_guided_layer_may_be_traced(name):
         weighted = guide.weigh(guide.losses(OPTIONS), setting, single_layer=True)
         return {term: found.loss(outputs, BATCH) for term, found in weighted.items()}
 
-    found = losses_of_layer(jnp.arange(3.0))
+    found = losses_of_layer(1 + jnp.arange(3.0))
     for layer in range(3):
         options = dataclasses.replace(OPTIONS, layers=(layer,))
         for term, loss in guide.losses(options).items():

@@ -80,10 +80,10 @@ function drawCurves(canvas, x, lines, xLabel, baseline, palette) {
   }
 }
 
-/** Draw the similarities of position vectors: rows and columns are relative positions. */
+/** Draw the similarities of position vectors: rows and columns are positions of a key, j - i. */
 function drawSimilarities(canvas, positions, cosines, palette) {
   const size = positions.length, side = 150, margin = 26;
-  const context = openCanvas(canvas, side + margin + 4, side + margin);
+  const context = openCanvas(canvas, side + margin + 4, side + margin + 12);
   const pixels = document.createElement("canvas");
   const colourOf = (i) => palette.diverging[palette.divergingIndex(cosines[i] / 127 - 1)];
   paintPixels(pixels, size, size, colourOf);
@@ -99,6 +99,7 @@ function drawSimilarities(canvas, positions, cosines, palette) {
     context.textAlign = "center";
     context.fillText(formatNumber(position), margin + place, side + 12);
   }
+  context.fillText("key before (\u2212) / after (+)", margin + side / 2, side + 28);
 }
 
 /** Return the share of the attention at each distance |i - j|, and the share if it were uniform. */
@@ -107,7 +108,7 @@ function attentionByDistance(part, layer, head) {
   const measured = new Float32Array(Math.max(queries, keys)), uniform = measured.slice();
   let total = 0;
   for (let i = 0; i < queries; i++) {
-    const visible = part.isCausal ? i + 1 : keys;
+    const visible = part.visibleKeys(i);
     for (let j = 0; j < keys; j++) {
       measured[Math.abs(i - j)] += weights[i * keys + j];
       total += weights[i * keys + j];

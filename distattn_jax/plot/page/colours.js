@@ -11,9 +11,22 @@ const STOPS = {
   },
 };
 
+// Colours of heads in one picture: readable on light and dark ground, distinct for colour-blind
+// readers as far as the first seven. More heads use them again.
+const HEAD_COLOURS = [
+  "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7f7f7f", "#8c564b",
+  "#9467bd", "#d62728", "#5f9e00", "#008b9a",
+];
+
+/** Return the colour of a head as [red, green, blue]. */
+function headColour(head) { return parseColour(HEAD_COLOURS[head % HEAD_COLOURS.length]); }
+
+/** Return the numbers [red, green, blue] of a colour such as "#0072b2". */
+function parseColour(text) { return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)); }
+
 /** Return 256 colours [red, green, blue] between the stops. */
 function interpolate(stops) {
-  const parsed = stops.map((stop) => [1, 3, 5].map((i) => parseInt(stop.slice(i, i + 2), 16)));
+  const parsed = stops.map(parseColour);
   return Array.from({ length: 256 }, (_, i) => {
     const place = (i / 255) * (parsed.length - 1);
     const low = Math.min(Math.floor(place), parsed.length - 2);

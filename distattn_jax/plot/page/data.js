@@ -98,6 +98,19 @@ class Part {
     return mean;
   }
 
+  /** Return the number of keys that a query can attend to. */
+  visibleKeys(query) { return this.isCausal ? query + 1 : this.keys; }
+
+  /** Return the attention that each key would receive if all queries attended evenly. */
+  evenReceived() {
+    const even = new Float32Array(this.keys);
+    for (let i = 0; i < this.queries; i++) {
+      const visible = this.visibleKeys(i);
+      for (let j = 0; j < visible; j++) even[j] += 1 / visible;
+    }
+    return even;
+  }
+
   /** Return true if the attention of query i to key j is selected. `between` is such as "01". */
   isSelected(query, key, between) {
     if (!between || !this.segments) return true;
@@ -123,9 +136,9 @@ async function loadPositions(json) {
   return { numbers, curves, tables };
 }
 
-/** Return a token as it is shown: white space is made visible. */
+/** Return a token as it is shown: white space at its beginning and its end is made visible. */
 function nameToken(token) {
   if (token === "") return "\u2205";
   const visible = token.replace(/\n/g, "\u23ce").replace(/\t/g, "\u21e5");
-  return visible.trim() === "" ? visible.replace(/\s/g, "\u2423") : visible;
+  return visible.replace(/^\s+|\s+$/g, (spaces) => "\u2423".repeat(spaces.length));
 }

@@ -1,6 +1,7 @@
 // All heads of a part as small maps: a row for each layer, a column for each head and for the mean.
+// The maps of a single layer are larger, and wrap into several rows.
 
-const MAX_THUMBNAIL = 48; // pixels on a side
+const MAX_THUMBNAIL = 48, MAX_THUMBNAIL_SINGLE = 144; // pixels on a side
 
 class HeadGrid {
   /** `onSelect(layer, head)` is called when a map is clicked or reached by the arrow keys. */
@@ -9,31 +10,36 @@ class HeadGrid {
     this.part = part;
     this.onSelect = onSelect;
     this.buttons = [];
-    const columns = part.heads + 1;
+    const maps = part.heads + 1;
+    this.isSingle = part.layers === 1;
+    this.columns = this.isSingle ? Math.ceil(Math.sqrt(1.3 * maps)) : maps;
     element.replaceChildren();
-    element.style.gridTemplateColumns = `18px repeat(${columns}, minmax(22px, 64px))`;
+    element.style.gridTemplateColumns = this.isSingle
+      ? `repeat(${this.columns}, minmax(22px, 144px))`
+      : `18px repeat(${maps}, minmax(22px, 64px))`;
     // A map of many queries and few keys would be too high for a grid.
     const shape = Math.max(0.5, Math.min(2, part.keys / part.queries));
     element.style.setProperty("--shape", String(shape));
     // Enlarged pixels stay sharp. Reduced pixels are averaged, so that none of them vanishes.
     element.style.setProperty("--pixels", part.keys < 32 ? "pixelated" : "auto");
-    const addLabel = (text) => {
-      const label = document.createElement("span");
-      label.className = "label";
-      label.textContent = text;
-      element.append(label);
-    };
-    addLabel("");
-    for (let head = 0; head < part.heads; head++) addLabel(String(head + 1));
-    addLabel("mean");
-    for (let layer = 0; layer < part.layers; layer++) {
-      addLabel(String(part.layerNumbers[layer]));
-      for (let head = 0; head < columns; head++) this.addButton(layer, head);
+    const nameOf = (head, prefix) => (part.isMean(head) ? "mean" : `${prefix}${head + 1}`);
+    if (this.isSingle) {
+      for (let head = 0; head < maps; head++) {
+        this.addButton(0, head, element.appendChild(makeCell(nameOf(head, "head "))));
+      }
+    } else {
+      element.append(makeLabel(""));
+      for (let head = 0; head < maps; head++) element.append(makeLabel(nameOf(head, "")));
+      for (let layer = 0; layer < part.layers; layer++) {
+        element.append(makeLabel(String(part.layerNumbers[layer])));
+        for (let head = 0; head < maps; head++) this.addButton(layer, head, element);
+      }
     }
     element.onkeydown = (event) => this.move(event);
   }
 
-  addButton(layer, head) {
+  /** Add the small map of a head to a parent element. */
+  addButton(layer, head, parent) {
     const { part } = this;
     const button = document.createElement("button");
     button.type = "button";
@@ -46,14 +52,15 @@ class HeadGrid {
     button.append(document.createElement("canvas"));
     button.addEventListener("click", () => this.onSelect(layer, head));
     this.buttons.push(button);
-    this.element.append(button);
+    parent.append(button);
   }
 
   /** Draw all small maps. A pixel shows the largest weight of the pairs of tokens in it. */
   draw(scale, between, palette) {
     const { part } = this;
+    const most = this.isSingle ? MAX_THUMBNAIL_SINGLE : MAX_THUMBNAIL;
     const pool = (count) => {
-      const pixels = Math.min(count, MAX_THUMBNAIL);
+      const pixels = Math.min(count, most);
       return [pixels, Array.from({ length: count }, (_, i) => Math.floor(i * pixels / count))];
     };
     const [rows, rowOf] = pool(part.queries), [columns, columnOf] = pool(part.keys);
@@ -92,7 +99,7 @@ class HeadGrid {
 
   /** Select a neighbour with the arrow keys. */
   move(event) {
-    const columns = this.part.heads + 1, now = this.buttons.indexOf(document.activeElement);
+    const { columns } = this, now = this.buttons.indexOf(document.activeElement);
     const row = Math.floor(now / columns), column = now % columns;
     const places = {
       ArrowLeft: [row, column - 1], ArrowRight: [row, column + 1],
@@ -101,15 +108,41 @@ class HeadGrid {
     };
     if (now < 0 || !(event.key in places)) return;
     event.preventDefault();
-    const [layer, head] = places[event.key];
-    if (layer < 0 || layer >= this.part.layers || head < 0 || head >= columns) return;
-    this.buttons[layer * columns + head].focus();
-    this.onSelect(layer, head);
+    const [newRow, newColumn] = places[event.key];
+    if (newRow < 0 || newColumn < 0 || newColumn >= columns) return;
+    const place = newRow * columns + newColumn, maps = this.part.heads + 1;
+    if (place >= this.buttons.length) return;
+    this.buttons[place].focus();
+    this.onSelect(Math.floor(place / maps), place % maps);
   }
+}
+
+/** Return the label of a row, a column or a cell of the grid. */
+function makeLabel(text) {
+  const label = document.createElement("span");
+  label.className = "label";
+  label.textContent = text;
+  return label;
+}
+
+/** Return a cell that has its own label. */
+function makeCell(text) {
+  const cell = document.createElement("div");
+  cell.className = "cell";
+  cell.append(makeLabel(text));
+  return cell;
 }
 
 /** Return the name of a head, such as "layer 1, head 3". */
 function nameHead(part, layer, head) {
   const name = part.isMean(head) ? "mean of all heads" : `head ${head + 1}`;
   return `layer ${part.layerNumbers[layer]}, ${name}`;
+}
+
+/** Return the name of several heads of a layer, such as "layer 1, heads 1, 3 and 4". */
+function nameHeads(part, layer, heads) {
+  if (heads.length === 1) return nameHead(part, layer, heads[0]);
+  const names = heads.map((head) => String(head + 1));
+  const last = names.pop();
+  return `layer ${part.layerNumbers[layer]}, heads ${names.join(", ")} and ${last}`;
 }

@@ -11,10 +11,11 @@ class Lines {
   /**
    * Draw all lines, or only those of the selected query or key.
    *
-   * `fractionOf(i)` is entry i of the map, row by row, as a share of the largest weight; negative
-   * in the difference of two maps.
+   * `heads` are objects { fractionOf, colour }, one for each head to draw. `fractionOf(i)` is entry
+   * i of its map, row by row, as a share of the largest weight; negative in the difference of two
+   * maps. `colour` is [red, green, blue].
    */
-  draw(part, fractionOf, focus, direction, palette) {
+  draw(part, heads, focus, direction, palette) {
     this.part = part;
     this.width = Math.min(Math.max(this.box.clientWidth - 2, 200), 640);
     this.side = 0.33 * this.width;
@@ -24,7 +25,12 @@ class Lines {
     context.textBaseline = "middle";
     const byKey = focus.query === null || (direction === "received" && focus.key !== null);
     const query = byKey ? null : focus.query, key = byKey ? focus.key : null;
-    this.drawLines(context, fractionOf, query, key, palette);
+    // Lines of several heads between the same tokens lie side by side.
+    const gap = Math.min(3, 0.7 * LINE_HEIGHT / heads.length);
+    heads.forEach(({ fractionOf, colour }, place) => {
+      const shift = gap * (place - (heads.length - 1) / 2);
+      this.drawLines(context, fractionOf, colour, shift, query, key, palette);
+    });
     context.fillStyle = palette.faint;
     context.textAlign = "right";
     context.fillText(part.queryName, this.side - 8, 10);
@@ -37,7 +43,7 @@ class Lines {
   /** Return the height of the middle of a token. */
   y(index) { return 24 + (index + 0.5) * LINE_HEIGHT; }
 
-  drawLines(context, fractionOf, query, key, palette) {
+  drawLines(context, fractionOf, colour, shift, query, key, palette) {
     const { queries, keys } = this.part;
     for (let i = 0; i < queries; i++) {
       if (query !== null && query !== i) continue;
@@ -46,12 +52,12 @@ class Lines {
         const fraction = fractionOf(i * keys + j);
         const strength = palette.root ? Math.sqrt(Math.abs(fraction)) : Math.abs(fraction);
         if (strength < FAINTEST) continue;
-        const [red, green, blue] = fraction < 0 ? palette.diverging[0] : palette.sequential[200];
+        const [red, green, blue] = fraction < 0 ? palette.diverging[0] : colour;
         context.strokeStyle = `rgb(${red} ${green} ${blue} / ${Math.min(1, strength)})`;
         context.lineWidth = 0.5 + 3.5 * strength;
         context.beginPath();
-        context.moveTo(this.side, this.y(i));
-        context.lineTo(this.width - this.side, this.y(j));
+        context.moveTo(this.side, this.y(i) + shift);
+        context.lineTo(this.width - this.side, this.y(j) + shift);
         context.stroke();
       }
     }

@@ -79,6 +79,8 @@ class Page {
         view.pinned = view.hovered = null;
         view.drawFocus();
       });
+    } else if (event.key === "a" && this.options.view === "lines") {
+      this.views[0].toggleAll();
     } else if (event.key in names) {
       const other = this.controls.querySelector(`[name="${names[event.key]}"]:not(:checked)`);
       other.checked = true;
@@ -122,7 +124,9 @@ class Page {
       if (what === "part" && index >= 0) other.showPart(index);
       const hasHead = source.layer < other.part.layers && source.head <= other.part.heads
         && source.part.heads === other.part.heads;
-      if (what === "head" && samePart && hasHead) other.select(source.layer, source.head);
+      if (what === "head" && samePart && hasHead) {
+        other.select(source.layer, source.head, source.others);
+      }
       if (what === "focus" && samePart && this.sameTokens(source, other)) {
         other.hovered = source.hovered;
         other.pinned = source.pinned;

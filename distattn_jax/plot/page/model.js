@@ -7,7 +7,8 @@ class ModelView {
   constructor(json, parts, page) {
     this.page = page;
     this.parts = parts;
-    this.choices = parts.map(() => ({ layer: 0, head: 0 })); // selected head of each part
+    // The selected head of each part, and further heads of its layer whose lines are drawn.
+    this.choices = parts.map(() => ({ layer: 0, head: 0, others: [] }));
     this.element = document.getElementById("model").content.cloneNode(true).firstElementChild;
     const find = (selector) => this.element.querySelector(selector);
     find("h1").textContent = json.title;
@@ -18,6 +19,7 @@ class ModelView {
     this.scaleCaption = find(".scale");
     this.details = find(".details");
     this.gridElement = find(".grid");
+    this.headsElement = find(".heads");
     const box = find(".canvas-box");
     this.heatMap = new HeatMap(box);
     this.lines = new Lines(box);
@@ -31,13 +33,20 @@ class ModelView {
   get part() { return this.parts[this.index]; }
   get layer() { return this.choices[this.index].layer; }
   get head() { return this.choices[this.index].head; }
+  get others() { return this.choices[this.index].others; }
   get focus() { return this.hovered || this.pinned || NOTHING; }
   get weights() { return this.part.weights(this.layer, this.head); }
 
+  /** Heads whose lines are drawn: the selected one, and perhaps others of its layer. */
+  get drawnHeads() {
+    const severalFit = this.page.options.view === "lines" && !this.page.subtrahend(this);
+    return severalFit ? [this.head, ...this.others].sort((a, b) => a - b) : [this.head];
+  }
+
   /** Weight of the strongest colour. */
   get strongest() {
-    const all = this.page.options.scale === "all";
-    return (all ? this.part.overallLargest : this.part.largestOf(this.layer, this.head)) || 1;
+    if (this.page.options.scale === "all") return this.part.overallLargest || 1;
+    return Math.max(...this.drawnHeads.map((n) => this.part.largestOf(this.layer, n))) || 1;
   }
 
   addPartButtons(element) {
@@ -93,10 +102,60 @@ class ModelView {
     this.draw();
   }
 
-  /** Show another head. */
-  select(layer, head) {
-    this.choices[this.index] = { layer, head };
+  /** Show another head. In the view of lines, `others` are further heads of the same layer. */
+  select(layer, head, others = []) {
+    this.choices[this.index] = { layer, head, others };
     this.drawHead();
+  }
+
+  /** Draw the lines of a head, or stop drawing them. The last head stays. */
+  toggle(head) {
+    const drawn = this.drawnHeads.filter((n) => !this.part.isMean(n));
+    const next = drawn.includes(head) ? drawn.filter((n) => n !== head) : [...drawn, head];
+    if (next.length) this.selectSeveral(next);
+  }
+
+  /** Draw the lines of all heads of the layer, or of the selected one if all are drawn. */
+  toggleAll() {
+    const { heads } = this.part, everyHead = Array.from({ length: heads }, (_, head) => head);
+    const isComplete = everyHead.every((head) => this.drawnHeads.includes(head));
+    this.selectSeveral(isComplete ? [everyHead.includes(this.head) ? this.head : 0] : everyHead);
+  }
+
+  selectSeveral(heads) {
+    const head = heads.includes(this.head) ? this.head : heads[0];
+    this.select(this.layer, head, heads.filter((n) => n !== head));
+    this.page.announce(this, "head");
+  }
+
+  /** Show a coloured button for each head of the layer, above the lines. */
+  drawHeadButtons() {
+    const { part, page, drawnHeads } = this;
+    const isUseful = page.options.view === "lines" && part.heads > 1 && !page.subtrahend(this);
+    this.headsElement.hidden = !isUseful;
+    if (!isUseful) return;
+    if (this.headsElement.childElementCount !== part.heads + 1) {
+      const add = (text, label, onClick) => {
+        const button = document.createElement("button");
+        button.type = "button";
+        button.textContent = text;
+        button.setAttribute("aria-label", label);
+        button.addEventListener("click", onClick);
+        return button;
+      };
+      this.headsElement.replaceChildren(
+        ...Array.from({ length: part.heads }, (_, head) => (
+          add(String(head + 1), `lines of head ${head + 1}`, () => this.toggle(head)))),
+        add("all", "lines of all heads", () => this.toggleAll()));
+    }
+    [...this.headsElement.children].forEach((button, head) => {
+      const isAll = head === part.heads;
+      const isDrawn = isAll ? drawnHeads.length >= part.heads : drawnHeads.includes(head);
+      button.setAttribute("aria-pressed", String(isDrawn));
+      const colour = `rgb(${headColour(head).join(" ")})`;
+      button.style.borderColor = isAll ? "" : colour;
+      button.style.boxShadow = isDrawn && !isAll ? `inset 0 -6px ${colour}` : "";
+    });
   }
 
   hover(focus) {
@@ -167,13 +226,14 @@ class ModelView {
   drawHead() {
     const { part, page } = this;
     this.grid.mark(this.layer, this.head);
-    const name = nameHead(part, this.layer, this.head);
+    const name = nameHeads(part, this.layer, this.drawnHeads);
     const other = page.subtrahend(this);
     this.headCaption.textContent = other ? `${name}, minus ${other.title}` : name;
     this.scaleCaption.textContent = other ? "red: more attention, blue: less"
       : `strongest colour: ${Math.round(100 * this.strongest)}\u00a0%`;
     const axes = `one row for each ${part.queryName}, one column for each ${part.keyName}`;
     this.canvas.setAttribute("aria-label", `Attention of ${name}: ${axes}`);
+    this.drawHeadButtons();
     showDetails(this.details, part, this.layer, this.head, page.palette);
     if (page.options.view === "map") {
       const received = other || page.options.segments ? null : part.received(this.layer, this.head);
@@ -182,9 +242,10 @@ class ModelView {
     this.drawFocus();
   }
 
-  /** Return a function of an entry of the map: its share of the largest weight. */
-  fractionOf() {
-    const { part, weights, page, strongest } = this;
+  /** Return a function of an entry of a head's map: its share of the largest weight. */
+  fractionOf(head = this.head) {
+    const { part, page, strongest } = this;
+    const weights = part.weights(this.layer, head);
     const { segments } = page.options;
     const other = page.subtrahend(this);
     if (other) {
@@ -200,6 +261,16 @@ class ModelView {
     };
   }
 
+  /** Return the heads whose lines are drawn, with the colour of each. */
+  lineHeads() {
+    const { palette } = this.page, isDifference = this.page.subtrahend(this) !== null;
+    const colourOf = (head) => (this.part.isMean(head) ? palette.sequential[200] : headColour(head));
+    return this.drawnHeads.map((head) => ({
+      fractionOf: this.fractionOf(head),
+      colour: isDifference ? palette.diverging[255] : colourOf(head),
+    }));
+  }
+
   colourOf() {
     const { palette } = this.page, fraction = this.fractionOf();
     if (!this.page.subtrahend(this)) return (i) => palette.sequential[palette.index(fraction(i))];
@@ -212,7 +283,7 @@ class ModelView {
     if (view === "map") this.heatMap.mark(focus.query, focus.key);
     else {
       this.heatMap.rowMark.hidden = this.heatMap.columnMark.hidden = true;
-      this.lines.draw(part, this.fractionOf(), focus, direction, page.palette);
+      this.lines.draw(part, this.lineHeads(), focus, direction, page.palette);
     }
     const byKey = focus.query === null || (direction === "received" && focus.key !== null);
     const pinned = this.pinned || NOTHING;

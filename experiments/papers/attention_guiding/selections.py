@@ -57,7 +57,7 @@ def layer_frames(results: Results, split: str = "test") -> dict[int, pd.DataFram
         )
     none = results.scores(BASE, metric, split).filter(["none"])
     return {
-        layer: pivot(rows[numbers == layer - 1]).join(none, how="outer")
+        layer: pivot(rows[numbers == layer]).join(none, how="outer")
         for layer in list_layers(results)
     }
 
