@@ -226,6 +226,10 @@ class Config(Options):
         (method,) = self.methods
         return method
 
+    def count_steps(self, per_epoch: int) -> int:
+        """Return the number of training steps, for an epoch of `per_epoch` batches."""
+        return self.steps or max(round(self.epochs * per_epoch), self.min_steps, 1)
+
     def for_method(self: ConfigType, method: str) -> ConfigType:
         """Return the config of the run that trains one method (attention variant or guide).
 

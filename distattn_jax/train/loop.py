@@ -64,6 +64,20 @@ class Terminated(Exception):  # noqa: N818  not an error: the run was asked to s
         self.exit_status = 128 + number  # the exit status of a process ended by this signal
 
 
+def choose_evaluate_every(steps: int, per_epoch: int) -> int:
+    """Return the number of steps between two validations, if the config does not set it.
+
+    Models are validated once an epoch. If epochs have few batches, models are validated less often.
+    If the run is short, models are validated more often, for a learning curve.
+
+    Args:
+      steps: Number of steps of the run.
+      per_epoch: Number of batches in an epoch.
+    """
+    every = max(per_epoch, math.ceil(steps / MAX_VALIDATIONS))
+    return every if steps >= SHORT_RUN else min(every, max(steps // MIN_VALIDATIONS, 1))
+
+
 class Trainer:
     """Train all models of a run side by side.
 
@@ -100,10 +114,11 @@ class Trainer:
         self.group = group_size(len(self.members), config.models_at_once)
         self.batches = make_batches(task, tables["train"], shuffle=True, devices=devices)
         per_epoch = self.batches.batches_per_epoch
-        from_epochs = max(round(config.epochs * per_epoch), config.min_steps, 1)
-        self.steps = steps or config.steps or from_epochs
+        self.steps = steps or config.count_steps(per_epoch)
         self.log_every = min(config.output.log_every, max(self.steps // MIN_LOG_LINES, 1))
-        self.evaluate_every = config.output.evaluate_every or self._default_evaluate_every
+        self.evaluate_every = config.output.evaluate_every or choose_evaluate_every(
+            self.steps, per_epoch
+        )
         self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
         self._abstract = abstract_state(task, mesh, initial_parameters)
@@ -123,18 +138,6 @@ class Trainer:
             lambda: jax.vmap(lambda _: empty_sums(task))(members), out_shardings=shardings.sums
         )()
 
-    @property
-    def _default_evaluate_every(self) -> int:
-        """Number of steps between two validations, if the config does not set it.
-
-        Models are validated once an epoch. If epochs have few batches, they are validated less
-        often. If the run is short, they are validated more often, for a learning curve.
-        """
-        every = max(self.batches.batches_per_epoch, math.ceil(self.steps / MAX_VALIDATIONS))
-        if self.steps < SHORT_RUN:
-            every = min(every, max(self.steps // MIN_VALIDATIONS, 1))
-        return every
-
     def initial_state(self) -> Training:
         """Return the state of all models before the first step."""
         return self._compute_initial_state()
@@ -153,7 +156,7 @@ class Trainer:
             the names of the programs that are being compiled.
 
         Returns:
-          The names of all programs.
+          The names of all programs. Programs of the same name differ in the size of their stacks.
         """
         pool = ThreadPoolExecutor()
         names: dict[Future[Any], str] = {}
@@ -164,7 +167,7 @@ class Trainer:
             for done in as_completed(names):
                 done.result()
                 report([name for future, name in names.items() if not future.done()])
-            return list(names.values())
+            return list(dict.fromkeys(names.values()))
         finally:  # After Ctrl-C, a program that is being compiled is not waited for.
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -375,7 +378,7 @@ class Trainer:
         for split in self._splits:
             programs = lower_evaluation(self.task, params, self.tables[split], self.mesh)
             for length, program in programs:
-                yield f"{split} on {length} {unit}", program
+                yield f"evaluation on {length} {unit}", program
 
     def _lower_steps(self, bucket: int) -> Any:
         jitted: Any = self.train_steps.func

@@ -13,7 +13,15 @@ from jax.sharding import Mesh
 from distattn_jax import sharding
 from distattn_jax.tasks import make_trainer, open_task_run, prepare
 from distattn_jax.tasks.search import apply_search
-from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
+from distattn_jax.train import (
+    Config,
+    MeshConfig,
+    OptimizerConfig,
+    Run,
+    RunError,
+    Terminated,
+    Trainer,
+)
 from distattn_jax.train.config import SHORT_RUN, ConfigType
 from distattn_jax.train.members import varied_axes
 from distattn_jax.train.optimizer import count_warmup_steps
@@ -108,7 +116,9 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
             say(f"{run.path} is finished.")
             continue
         trainer = make_trainer(one, prepared, mesh)
-        say(f"{run.path}: {describe_models(trainer)}, {describe_steps(trainer)}")
+        per_epoch = trainer.batches.batches_per_epoch
+        length = describe_steps(trainer.steps, per_epoch, one.optimizer)
+        say(f"{run.path}: {describe_models(trainer)}, {length}")
         say(trainer.describe_batches())
         train_to_end(trainer, run, say)
 
@@ -124,20 +134,22 @@ def describe_devices(config: Config, mesh: Mesh) -> str:
     return f"{devices}, {shape}, {dtype}, {precision} of products in attention layers"
 
 
-def describe_steps(trainer: Trainer) -> str:
-    """Describe the numbers of steps, epochs and warm-up steps. Warn of a warm-up that is too long.
+def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> str:
+    """Describe the length of a run, with warnings if the run or the rest after warm-up is short.
 
-    A run of few steps, or one that ends before its warm-up, is likely a mistake.
+    Args:
+      steps: Number of steps.
+      per_epoch: Number of batches in an epoch.
+      optimizer: Options of the optimizer.
     """
-    steps, optimizer = trainer.steps, trainer.config.optimizer
     warmup = count_warmup_steps(optimizer, steps)
-    text = f"{steps} steps ({steps / trainer.batches.batches_per_epoch:.3g} epochs)"
+    text = f"{steps} steps ({steps / per_epoch:.3g} epochs)"
     text += f", {warmup} of them warm-up." if 0 < warmup < steps else "."
     if warmup >= steps:
         text += (
             f"\nwarning: the warm-up has {warmup} steps, but the run has only {steps}: the "
-            f"learning rate does not reach its peak. Set --optimizer.warmup-steps to {steps // 10} or less, "
-            f"or --steps to {10 * warmup} or more."
+            "learning rate does not reach its peak before the end. Set --optimizer.warmup-steps to "
+            f"{steps // 10} or less, or --steps to {10 * warmup} or more."
         )
     if steps < SHORT_RUN:
         text += f"\nwarning: {steps} steps are few. A model learns little in less than {SHORT_RUN}."

@@ -102,7 +102,7 @@ def test_a_training_step_of_review_classes_lowers(tmp_path):
     state, sums = trainer._lower_steps(0).out_info
     assert sums.sums["train/loss"].shape == state.step.shape == (2,)
     params = jax.eval_shape(trainer.initial_state).state.params
-    (program,) = lower_evaluation(trainer.task, params, trainer.tables["test"], mesh)
+    ((_, program),) = lower_evaluation(trainer.task, params, trainer.tables["test"], mesh)
     counts = jax.tree.map(lambda leaf: np.ones(leaf.shape[1:]), program.out_info)
     assert set(trainer.task.metrics(counts)) == set(METRICS["amazon"])
 
