@@ -6,8 +6,6 @@ from typing import Any
 
 from distattn_jax.train.config import SHORT_RUN
 
-NOTES = ("- ", "These runs differ", "Trained for ")  # how the notes of a report begin
-
 
 def describe_short_run(steps: int) -> str:
     """Return a warning about the results of a run that has only `steps` steps."""
@@ -27,12 +25,22 @@ def summarize_report(markdown: str, folder: Any) -> str:
     parts = markdown.strip().split("\n\n")
     tables = [part for part in parts if part.startswith("|")]
     lines = [align_table(select_columns(read_table(tables[0])))] if tables else []
-    lines += [part for part in parts if part.startswith(NOTES)]
+    lines += select_notes(parts)
     files = [f"all tables  {folder / 'report.md'}"]
     files += [
         f"figure      {folder / name}" for name in re.findall(r"^!\[.*\]\((.*)\)$", markdown, re.M)
     ]
     return "\n\n".join([*lines, "\n".join(files)])
+
+
+def select_notes(parts: Sequence[str]) -> list[str]:
+    """Return the parts of a report that are text: no heading, table, title of a table or figure."""
+    following = [*parts[1:], ""]
+    return [
+        part
+        for part, after in zip(parts, following, strict=True)
+        if not part.startswith(("#", "|", "![")) and not after.startswith("|")
+    ]
 
 
 def read_table(markdown: str) -> list[list[str]]:

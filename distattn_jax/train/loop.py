@@ -7,6 +7,7 @@ device at validations and checkpoints, and about twice a second to show how many
 """
 
 import contextlib
+import functools
 import itertools
 import math
 import signal
@@ -25,7 +26,7 @@ from distattn_jax.train.batching import BatchLoader, describe_batches, empty_sta
 from distattn_jax.train.checkpoint import Checkpoints
 from distattn_jax.train.config import SHORT_RUN
 from distattn_jax.train.dispatch import DispatchLimit
-from distattn_jax.train.evaluation import evaluate, lower_evaluation
+from distattn_jax.train.evaluation import evaluate, list_programs
 from distattn_jax.train.interrupt import watch_for_stop
 from distattn_jax.train.members import group_size, list_members, stack_members
 from distattn_jax.train.optimizer import make_schedule
@@ -153,7 +154,7 @@ class Trainer:
         Args:
           evaluation: If False, compile only the programs of training steps.
           report: Function that is called whenever a program begins or ends to compile. It receives
-            the names of the programs that are being compiled.
+            the names of the programs that are being traced or compiled.
 
         Returns:
           The names of all programs. Programs of the same name differ in the size of their stacks.
@@ -161,12 +162,12 @@ class Trainer:
         pool = ThreadPoolExecutor()
         names: dict[Future[Any], str] = {}
         try:
-            for name, program in self._lower_programs(evaluation):
-                names[pool.submit(program.compile)] = name
-                report([name for future, name in names.items() if not future.done()])
+            for name, lower in self._list_programs(evaluation):
+                report([*_list_running(names), name])
+                names[pool.submit(lower().compile)] = name
             for done in as_completed(names):
                 done.result()
-                report([name for future, name in names.items() if not future.done()])
+                report(_list_running(names))
             return list(dict.fromkeys(names.values()))
         finally:  # After Ctrl-C, a program that is being compiled is not waited for.
             pool.shutdown(wait=False, cancel_futures=True)
@@ -362,23 +363,23 @@ class Trainer:
         """Names of the splits that are evaluated at the end of the run."""
         return ("validation", "test") if self.config.output.test else ("validation",)
 
-    def _lower_programs(self, evaluation: bool) -> Iterator[tuple[str, Any]]:
-        """Yield (name, program) for all programs of the run, lowered and not yet compiled.
+    def _list_programs(self, evaluation: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Yield the name of each program of the run, and a function that lowers the program.
 
         If `evaluation` is False, yield only the programs of training steps.
         """
         unit = self.task.length_unit
         for bucket, length in enumerate(self.batches.buckets):
-            yield f"training on {length} {unit}", self._lower_steps(bucket)
+            yield f"training on {length} {unit}", functools.partial(self._lower_steps, bucket)
         if not evaluation:
             return
         create: Any = self._compute_initial_state
-        yield "initial parameters", create.func.lower(*create.args)
+        yield "initial parameters", functools.partial(create.func.lower, *create.args)
         params = self._abstract.state.params
         for split in self._splits:
-            programs = lower_evaluation(self.task, params, self.tables[split], self.mesh)
-            for length, program in programs:
-                yield f"evaluation on {length} {unit}", program
+            programs = list_programs(self.task, params, self.tables[split], self.mesh)
+            for length, lower in programs:
+                yield f"evaluation on {length} {unit}", lower
 
     def _lower_steps(self, bucket: int) -> Any:
         jitted: Any = self.train_steps.func
@@ -400,3 +401,8 @@ class Trainer:
         elif first < done == last:
             jax.block_until_ready(state)
             jax.profiler.stop_trace()
+
+
+def _list_running(names: Mapping[Future[Any], str]) -> list[str]:
+    """Return the names of the futures that are not done."""
+    return [name for future, name in names.items() if not future.done()]

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -125,13 +125,13 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
 
 def describe_devices(config: Config, mesh: Mesh) -> str:
     """Describe the devices, the mesh and the precision of an experiment."""
-    count, device = mesh.size, mesh.devices.flat[0].device_kind
-    devices = f"1 device ({device})" if count == 1 else f"{count} devices ({device})"
-    shape = f"mesh of {mesh.shape['data']} (data) x {mesh.shape['model']} (model)"
     model: Any = getattr(config, "model", None)
-    dtype = getattr(model, "dtype", "float32")
-    precision = getattr(model, "precision", "") or "default precision"
-    return f"{devices}, {shape}, {dtype}, {precision} of products in attention layers"
+    precision = getattr(model, "dtype", "float32")
+    if getattr(model, "precision", ""):
+        precision += f", attention {model.precision}"
+    devices = f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
+    axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    return f"devices: {devices}; mesh: {axes}; precision: {precision}"
 
 
 def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> str:
@@ -166,6 +166,19 @@ def describe_models(trainer: Trainer) -> str:
     return f"{text}, {trainer.group} at a time" if trainer.group else text
 
 
+def group_programs(names: Iterable[str]) -> str:
+    """Join names of programs, such as "training on 8, 16 tokens, initial parameters"."""
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for name in names:
+        kind, _, size = name.partition(" on ")
+        length, _, unit = size.partition(" ")
+        lengths.setdefault((kind, unit), []).append(length)
+    return ", ".join(
+        f"{kind} on {', '.join(found)} {unit}" if unit else kind
+        for (kind, unit), found in lengths.items()
+    )
+
+
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
     """Compile, train and evaluate one run, and write its result.
 
@@ -183,10 +196,9 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
         if jax.process_count() == 1:  # Several processes must compile in the same order.
             start = time.monotonic()
             with show_elapsed("compiling") as show:
-                report = lambda names: show(f"compiling {', '.join(names)}")  # noqa: E731
-                names = trainer.compile(report=report)
+                names = trainer.compile(report=lambda now: show(f"compiling {group_programs(now)}"))
             seconds = time.monotonic() - start
-            say(f"compiled {len(names)} programs in {seconds:.0f} s: {'; '.join(names)}")
+            say(f"compiled {group_programs(names)} in {seconds:.0f} s")
         else:
             say("Each program compiles at its first call, which may take minutes.")
         training = trainer.fit(run)

@@ -8,7 +8,7 @@ import pytest
 from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.loop import choose_evaluate_every
 from distattn_jax.train.optimizer import count_warmup_steps
-from experiments.commands.train import describe_steps, obey_set_options
+from experiments.commands.train import describe_steps, group_programs, obey_set_options
 from experiments.recipes import load_recipe
 from experiments.terminal import describe_short_run, summarize_report
 
@@ -113,3 +113,8 @@ def test_epochs_and_warm_up_on_the_command_line_are_obeyed():
 )
 def test_short_runs_are_validated_several_times_but_not_at_every_step(steps, per_epoch, every):
     assert choose_evaluate_every(steps, per_epoch) == every
+
+
+def test_programs_of_one_kind_are_named_together():
+    names = ["training on 8 tokens", "training on 12 tokens", "initial parameters"]
+    assert group_programs(names) == "training on 8, 12 tokens, initial parameters"
