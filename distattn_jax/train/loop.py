@@ -157,7 +157,7 @@ class Trainer:
             the names of the programs that are being traced or compiled.
 
         Returns:
-          The names of all programs. Programs of the same name differ in the size of their stacks.
+          The names of all programs. Two programs of one name differ in the number of batches.
         """
         pool = ThreadPoolExecutor()
         names: dict[Future[Any], str] = {}
@@ -168,7 +168,7 @@ class Trainer:
             for done in as_completed(names):
                 done.result()
                 report(_list_running(names))
-            return list(dict.fromkeys(names.values()))
+            return list(names.values())
         finally:  # After Ctrl-C, a program that is being compiled is not waited for.
             pool.shutdown(wait=False, cancel_futures=True)
 

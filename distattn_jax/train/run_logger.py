@@ -52,7 +52,9 @@ class RunLogger(contextlib.AbstractContextManager):
         self._run = run
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
-        self._shown: dict[str, float] = {}
+        # Values of the progress line. Another thread may replace these dicts, not change them.
+        self._loss: dict[str, float] = {}
+        self._best: dict[str, float] = {}
         self._saved_step = start
         self._start_time, self._start_step, self._step = time.monotonic(), start, start
         self._next_wait = start + 1
@@ -97,7 +99,7 @@ class RunLogger(contextlib.AbstractContextManager):
         if self._progress is not None:
             self._progress.exclude(self._span_time - self._paused_time)
             if self._step > self._start_step:  # A validation may have changed the values.
-                self._progress.update(self._step, self._shown)
+                self._progress.update(self._step, {**self._loss, **self._best})
 
     def _wait(self, state: TrainState) -> None:
         """Wait until the dispatched steps are done, show progress and plan the next wait."""
@@ -106,7 +108,7 @@ class RunLogger(contextlib.AbstractContextManager):
         self._waited_step, self._waited_time = self._step, time.monotonic()
         self._next_wait = self._step + max(int(WAIT_SECONDS * steps / max(seconds, 1e-9)), 1)
         if self._progress is not None:
-            self._progress.update(self._step, self._shown)
+            self._progress.update(self._step, {**self._loss, **self._best})
 
     def submit(self, step: int, sums: MetricSums) -> None:
         """Let the thread write the metric sums of the latest window of steps.
@@ -151,7 +153,7 @@ class RunLogger(contextlib.AbstractContextManager):
           metrics: Dict from metric name to an array of shape (members,), one value per model.
         """
         if "train/loss" in metrics:
-            self._show("loss", float(np.mean(metrics["train/loss"])))
+            self._loss = {"loss": float(np.mean(metrics["train/loss"]))}
         if self._journal is not None:
             self._journal.write(step, metrics)
 
@@ -163,12 +165,7 @@ class RunLogger(contextlib.AbstractContextManager):
           value: Best value of this metric on the validation set.
         """
         unit, factor = (" (%)", 100) if criterion in PERCENT_METRICS else ("", 1)
-        self._show(f"best validation {criterion}{unit}", factor * value)
-
-    def _show(self, label: str, value: float) -> None:
-        """Set a value of the progress line."""
-        # Make a new dict, because another thread may read the old one.
-        self._shown = {**self._shown, label: value}
+        self._best = {f"best validation {criterion}{unit}": factor * value}
 
     def flush(self) -> None:
         """Write all metrics to disk. Call this method before a checkpoint is saved."""

@@ -167,13 +167,13 @@ def describe_models(trainer: Trainer) -> str:
 
 
 def group_programs(names: Iterable[str]) -> str:
-    """Join names of programs, such as "training on 8, 16 tokens, initial parameters"."""
+    """Join names of programs, such as "training on 8, 16 tokens; initial parameters"."""
     lengths: dict[tuple[str, str], list[str]] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         kind, _, size = name.partition(" on ")
         length, _, unit = size.partition(" ")
         lengths.setdefault((kind, unit), []).append(length)
-    return ", ".join(
+    return "; ".join(
         f"{kind} on {', '.join(found)} {unit}" if unit else kind
         for (kind, unit), found in lengths.items()
     )
@@ -198,7 +198,7 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
             with show_elapsed("compiling") as show:
                 names = trainer.compile(report=lambda now: show(f"compiling {group_programs(now)}"))
             seconds = time.monotonic() - start
-            say(f"compiled {group_programs(names)} in {seconds:.0f} s")
+            say(f"compiled in {seconds:.0f} s: {group_programs(names)}")
         else:
             say("Each program compiles at its first call, which may take minutes.")
         training = trainer.fit(run)
