@@ -104,6 +104,15 @@ def compiled(made_once):
     return made_once("compiled", lambda folder: None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_compilation_cache(compiled):
+    """Keep the folder of compiled programs of the user out of the tests.
+
+    JAX has read the environment already, so that only programs that tests start use the folder.
+    """
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled)
+
+
 @pytest.fixture(scope="session")
 def texts(made_once):
     """Folder of the data set of `short_config`, prepared for training."""

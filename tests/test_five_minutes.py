@@ -11,7 +11,7 @@ from distattn_jax.datasets import nearest
 from experiments.__main__ import main
 
 PAGE = (Path(__file__).parent.parent / "docs" / "five_minutes.md").read_text(encoding="utf-8")
-FEWER_EPOCHS = {"--epochs 0.5": "--epochs 1", "--epochs 20": "--epochs 2"}
+FEWER_STEPS = {"--epochs 0.5": "--epochs 1", "--steps 200": "--steps 2"}
 
 
 def run_script(script, monkeypatch):
@@ -32,7 +32,7 @@ def run_script(script, monkeypatch):
 
 def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path, monkeypatch, capsys):
     script = "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
-    for printed, fewer in FEWER_EPOCHS.items():
+    for printed, fewer in FEWER_STEPS.items():
         assert script.count(printed) == 1
         script = script.replace(printed, f"{fewer} --mesh.data 1")
     for split, options in nearest.SPLITS.items():

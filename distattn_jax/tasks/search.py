@@ -23,7 +23,7 @@ ConfigType = TypeVar("ConfigType", bound=Config)
 # Options that may differ between a search and the runs that use its result.
 MAY_DIFFER = frozenset(
     {
-        *("name", "seed", "seeds", "epochs", "steps", "search", "guiding.layers"),
+        *("name", "seed", "seeds", "epochs", "steps", "min_steps", "search", "guiding.layers"),
         *("data.buckets", "data.share"),
         *("model.implementation", "model.remat", "optimizer.accumulate"),
         "output.evaluate_every",

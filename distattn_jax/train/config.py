@@ -18,6 +18,7 @@ MAX_STEPS = 2**31 - 1  # Steps are 32-bit integers on the device.
 MAX_BATCH, MAX_BUCKETS = 2**16, 64  # Larger numbers are typing errors.
 # Larger numbers are mistakes that would exhaust the memory, or never end.
 MAX_SEEDS, MAX_EPOCHS = 100_000, 1_000_000
+SHORT_RUN = 200  # A model that was trained for fewer steps has hardly learned anything.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,9 @@ class OptimizerConfig(Options):
     warmup_steps: int = option(
         0, "steps in which the learning rate rises to its peak", minimum=0, maximum=MAX_STEPS
     )
+    warmup_share: float = option(
+        0.0, "largest share of the steps that are warm-up; 0 for no limit", minimum=0, maximum=1
+    )
     weight_decay: float = option(
         0.0,
         "decoupled weight decay (AdamW) of matrices; biases and norms are not decayed",
@@ -113,9 +117,16 @@ class OutputConfig(Options):
     """Options of the files that a run writes."""
 
     directory: str = _placement("runs", "folder of all runs (a local folder or a bucket)")
-    log_every: int = _placement(50, "steps between two lines of metrics", minimum=1)
+    log_every: int = _placement(
+        50, "steps between two lines of metrics; a short run has at least five lines", minimum=1
+    )
     # A validation may find better parameters, so this option can change results.
-    evaluate_every: int = option(0, "steps between two validations; 0 for once an epoch", minimum=0)
+    evaluate_every: int = option(
+        0,
+        "steps between two validations; 0 for once an epoch, but at most 50 times, and at least 4 "
+        f"times in a run of less than {SHORT_RUN} steps",
+        minimum=0,
+    )
     checkpoint_every: int = _placement(
         0, "steps between two checkpoints; 0 for every validation", minimum=0
     )
@@ -125,6 +136,11 @@ class OutputConfig(Options):
     test: bool = _placement(True, "evaluate on the test set at the end; a search does not")
     tensorboard: bool = _placement(True, "write TensorBoard events")
     profile: bool = _placement(False, "write a profile of five steps")
+    compiled: str = _placement(
+        "",
+        "folder of compiled programs; empty for the cache folder of the user, none to compile at "
+        "every start",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +166,12 @@ class Config(Options):
     epochs: float = option(1.0, "number of passes over the training set", maximum=MAX_EPOCHS)
     steps: int = option(
         0, "number of training steps; 0 computes it from the epochs", minimum=0, maximum=MAX_STEPS
+    )
+    min_steps: int = option(
+        0,
+        "smallest number of steps, if neither --steps nor --epochs is given",
+        minimum=0,
+        maximum=MAX_STEPS,
     )
     search: str = option(
         "", "folder of a finished search; each method uses its best setting found there"
@@ -203,6 +225,10 @@ class Config(Options):
         """
         (method,) = self.methods
         return method
+
+    def count_steps(self, per_epoch: int) -> int:
+        """Return the number of training steps, for an epoch of `per_epoch` batches."""
+        return self.steps or max(round(self.epochs * per_epoch), self.min_steps, 1)
 
     def for_method(self: ConfigType, method: str) -> ConfigType:
         """Return the config of the run that trains one method (attention variant or guide).

@@ -4,7 +4,7 @@ A run trains several models side by side, one for each seed and each setting of 
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -48,17 +48,18 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
     return {name: np.asarray([row[name] for row in rows]) for name in rows[0]}
 
 
-def lower_evaluation(task: Task, params: Any, table: Any, mesh: Mesh) -> Iterator[Any]:
-    """Yield the lowered (not yet compiled) programs that `evaluate` runs on a table.
+def list_programs(
+    task: Task, params: Any, table: Any, mesh: Mesh
+) -> Iterator[tuple[int, Callable[[], jax.stages.Lowered]]]:
+    """Yield the padded length of each program of `evaluate`, and a function that lowers it.
 
-    There is one program for each padded length of the batches. The leaves of `params` may be
-    `jax.ShapeDtypeStruct`s instead of arrays.
+    The leaves of `params` may be `jax.ShapeDtypeStruct`s instead of arrays.
     """
     batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
     total = _empty_counts(task, params, batches, mesh)
-    for bucket in range(len(batches.buckets)):
+    for bucket, length in enumerate(batches.buckets):
         stacked = empty_stack(task, batches, bucket, mesh)
-        yield _count_steps(task, mesh).lower(params, total, *stacked)
+        yield length, functools.partial(_count_steps(task, mesh).lower, params, total, *stacked)
 
 
 @functools.lru_cache(maxsize=8)

@@ -6,10 +6,14 @@ lines. A thread writes these sums while the device computes the next steps. The 
 device at validations and checkpoints, and about twice a second to show how many steps are done.
 """
 
+import contextlib
+import functools
 import itertools
+import math
 import signal
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import Any
 
 import jax
@@ -20,11 +24,13 @@ from jax.sharding import Mesh
 from distattn_jax import sharding
 from distattn_jax.train.batching import BatchLoader, describe_batches, empty_stack, make_batches
 from distattn_jax.train.checkpoint import Checkpoints
+from distattn_jax.train.config import SHORT_RUN
 from distattn_jax.train.dispatch import DispatchLimit
-from distattn_jax.train.evaluation import evaluate, lower_evaluation
+from distattn_jax.train.evaluation import evaluate, list_programs
 from distattn_jax.train.interrupt import watch_for_stop
 from distattn_jax.train.members import group_size, list_members, stack_members
 from distattn_jax.train.optimizer import make_schedule
+from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.results import score
 from distattn_jax.train.run import Run
 from distattn_jax.train.run_logger import RunLogger
@@ -41,6 +47,8 @@ from distattn_jax.train.state import (
 from distattn_jax.train.step import make_train_steps, update_best
 from distattn_jax.train.task import Task
 
+MIN_LOG_LINES = 5  # lines of training metrics in a run; with fewer, there is no learning curve
+MAX_VALIDATIONS, MIN_VALIDATIONS = 50, 4  # if the config does not set their interval
 PROFILED_STEPS = (9, 14)  # steps between which a profile is taken, when everything is compiled
 
 
@@ -55,6 +63,20 @@ class Terminated(Exception):  # noqa: N818  not an error: the run was asked to s
     def __init__(self, message: str, number: signal.Signals):
         super().__init__(message)
         self.exit_status = 128 + number  # the exit status of a process ended by this signal
+
+
+def choose_evaluate_every(steps: int, per_epoch: int) -> int:
+    """Return the number of steps between two validations, if the config does not set it.
+
+    Models are validated once an epoch. If epochs have few batches, models are validated less often.
+    If the run is short, models are validated more often, for a learning curve.
+
+    Args:
+      steps: Number of steps of the run.
+      per_epoch: Number of batches in an epoch.
+    """
+    every = max(per_epoch, math.ceil(steps / MAX_VALIDATIONS))
+    return every if steps >= SHORT_RUN else min(every, max(steps // MIN_VALIDATIONS, 1))
 
 
 class Trainer:
@@ -93,8 +115,11 @@ class Trainer:
         self.group = group_size(len(self.members), config.models_at_once)
         self.batches = make_batches(task, tables["train"], shuffle=True, devices=devices)
         per_epoch = self.batches.batches_per_epoch
-        self.steps = steps or config.steps or max(round(config.epochs * per_epoch), 1)
-        self.evaluate_every = config.output.evaluate_every or per_epoch
+        self.steps = steps or config.count_steps(per_epoch)
+        self.log_every = min(config.output.log_every, max(self.steps // MIN_LOG_LINES, 1))
+        self.evaluate_every = config.output.evaluate_every or choose_evaluate_every(
+            self.steps, per_epoch
+        )
         self.save_every = config.output.checkpoint_every or self.evaluate_every
         self.settings = jax.device_put(stack_members(self.members)[1], sharding.replicated(mesh))
         self._abstract = abstract_state(task, mesh, initial_parameters)
@@ -118,19 +143,32 @@ class Trainer:
         """Return the state of all models before the first step."""
         return self._compute_initial_state()
 
-    def compile(self, *, evaluation: bool = True) -> None:
+    def compile(
+        self,
+        *,
+        evaluation: bool = True,
+        report: Callable[[Sequence[str]], None] = lambda names: None,
+    ) -> list[str]:
         """Compile all programs of the run in parallel, instead of each at its first call.
 
         Args:
           evaluation: If False, compile only the programs of training steps.
+          report: Function that is called whenever a program begins or ends to compile. It receives
+            the names of the programs that are being traced or compiled.
+
+        Returns:
+          The names of all programs. Two programs of one name differ in the number of batches.
         """
         pool = ThreadPoolExecutor()
+        names: dict[Future[Any], str] = {}
         try:
-            compiled = [
-                pool.submit(program.compile) for program in self._lower_programs(evaluation)
-            ]
-            for program in compiled:
-                program.result()
+            for name, lower in self._list_programs(evaluation):
+                report([*_list_running(names), name])
+                names[pool.submit(lower().compile)] = name
+            for done in as_completed(names):
+                done.result()
+                report(_list_running(names))
+            return list(names.values())
         finally:  # After Ctrl-C, a program that is being compiled is not waited for.
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -168,7 +206,10 @@ class Trainer:
             ):
                 while step < self.steps:
                     stacked = batches.take(min(limit.steps, self._next_stop(step, start) - step))
-                    state, sums = limit.call(self.train_steps, state, sums, self.settings, *stacked)
+                    with self._name_first_step(step == start):
+                        state, sums = limit.call(
+                            self.train_steps, state, sums, self.settings, *stacked
+                        )
                     step = batches.position
                     logger.update_progress(step, state)
                     self._profile(run, step - start, self.steps - start, state)
@@ -176,7 +217,7 @@ class Trainer:
                         after_call(step, state)
                     # Processes agree on the number of a call, which rises by 1.
                     stopping = stop_requested(next(calls))
-                    if self._is_due(self.config.output.log_every, step):
+                    if self._is_due(self.log_every, step):
                         logger.submit(step, sums)
                         sums = self._empty_sums
                     evaluating = self._is_due(self.evaluate_every, step)
@@ -206,6 +247,15 @@ class Trainer:
         step, training = checkpoints.restore(self._abstract) or (0, None)
         return step, training or self.initial_state()
 
+    @contextlib.contextmanager
+    def _name_first_step(self, is_first: bool) -> Iterator[None]:
+        """Show the elapsed time of the first step, which has no progress line yet."""
+        if is_first and jax.process_index() == 0:
+            with show_elapsed("first step"):
+                yield
+        else:
+            yield
+
     def _load_batches(self, start: int) -> BatchLoader:
         """Return the training batches from step `start` on."""
         return BatchLoader(self.batches, self.mesh, self.task.layout, start=start, stop=self.steps)
@@ -219,7 +269,7 @@ class Trainer:
 
         `start` is the number of steps done before this process resumed the run.
         """
-        intervals = (self.config.output.log_every, self.evaluate_every, self.save_every)
+        intervals = (self.log_every, self.evaluate_every, self.save_every)
         stops = [step - step % every + every for every in intervals]
         if self.config.output.profile:
             stops += [start + done for done in PROFILED_STEPS if start + done > step]
@@ -232,7 +282,6 @@ class Trainer:
             start=start,
             last_window=start - int(jax.device_get(sums.steps).max()),
             tensorboard=self.config.output.tensorboard,
-            validation_metric=f"validation/{self.task.criterion}",
         )
 
     def _validate(
@@ -243,9 +292,21 @@ class Trainer:
         metrics = evaluate(self.task, state.params, self.tables["validation"], self.mesh)
         logger.write(step, {f"validation/{name}": value for name, value in metrics.items()})
         scores = np.asarray(score(criterion, metrics[criterion])).astype(np.float32)
-        return update_best(
+        best = update_best(
             best, state.step, jax.device_put(scores, best.score.sharding), state.params
         )
+        logger.show_best(criterion, self._best_value(best))
+        return best
+
+    def _best_value(self, best: BestParameters) -> float:
+        """Return the best validation result so far, as a table of results shows it.
+
+        It is the mean over the seeds of the best setting. Each model has its best parameters.
+        """
+        scores: dict[Any, list[float]] = {}
+        for member, value in zip(self.members, np.asarray(best.score), strict=True):
+            scores.setdefault(tuple(sorted(member.setting.items())), []).append(float(value))
+        return float(score(self.task.criterion, max(map(statistics.fmean, scores.values()))))
 
     def measure(self, training: Training) -> dict[str, Any]:
         """Evaluate every model with its best parameters, and return the content of result.json."""
@@ -302,16 +363,23 @@ class Trainer:
         """Names of the splits that are evaluated at the end of the run."""
         return ("validation", "test") if self.config.output.test else ("validation",)
 
-    def _lower_programs(self, evaluation: bool) -> Iterator[Any]:
-        """Yield the programs of the run, lowered for the devices and not yet compiled.
+    def _list_programs(self, evaluation: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+        """Yield the name of each program of the run, and a function that lowers the program.
 
         If `evaluation` is False, yield only the programs of training steps.
         """
-        for bucket in range(len(self.batches.buckets)):
-            yield self._lower_steps(bucket)
-        for split in self._splits if evaluation else ():
-            params, table = self._abstract.state.params, self.tables[split]
-            yield from lower_evaluation(self.task, params, table, self.mesh)
+        unit = self.task.length_unit
+        for bucket, length in enumerate(self.batches.buckets):
+            yield f"training on {length} {unit}", functools.partial(self._lower_steps, bucket)
+        if not evaluation:
+            return
+        create: Any = self._compute_initial_state
+        yield "initial parameters", functools.partial(create.func.lower, *create.args)
+        params = self._abstract.state.params
+        for split in self._splits:
+            programs = list_programs(self.task, params, self.tables[split], self.mesh)
+            for length, lower in programs:
+                yield f"evaluation on {length} {unit}", lower
 
     def _lower_steps(self, bucket: int) -> Any:
         jitted: Any = self.train_steps.func
@@ -333,3 +401,8 @@ class Trainer:
         elif first < done == last:
             jax.block_until_ready(state)
             jax.profiler.stop_trace()
+
+
+def _list_running(names: Mapping[Future[Any], str]) -> list[str]:
+    """Return the names of the futures that are not done."""
+    return [name for future, name in names.items() if not future.done()]

@@ -31,7 +31,7 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
     - linear, cosine: decay to 0 at step `steps`
     - inverse_square_root: √(warmup / step); without warm-up √(1 / (step + 1))
     """
-    warmup = config.warmup_steps
+    warmup = count_warmup_steps(config, steps)
     remaining = max(steps - warmup, 1)
 
     def inverse_square_root(step: Any) -> Any:
@@ -49,6 +49,13 @@ def make_schedule(config: OptimizerConfig, steps: int) -> Schedule:
     rise = optax.linear_schedule(1 / warmup, 1.0, warmup - 1) if warmup > 1 else after
     joined = optax.join_schedules([rise, after], [warmup])
     return lambda step: jnp.asarray(joined(step), jnp.float32)
+
+
+def count_warmup_steps(config: OptimizerConfig, steps: int) -> int:
+    """Return the number of warm-up steps in a run of `steps` steps."""
+    if not config.warmup_share:
+        return config.warmup_steps
+    return min(config.warmup_steps, round(config.warmup_share * steps))
 
 
 def make_optimizer(config: OptimizerConfig) -> optax.GradientTransformation:

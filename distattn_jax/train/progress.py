@@ -125,11 +125,12 @@ def show_elapsed(
     stream: Stream | None = None,
     every_seconds: float | int = 1,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[None]:
+) -> Iterator[Callable[[str], None]]:
     """Show a text, such as "compiling", while the body of a `with` statement runs.
 
     A terminal shows the text and the elapsed time, redrawn in place and erased at the end. A stream
-    that is not a terminal receives one line with the text at the start.
+    that is not a terminal receives one line with the text at the start. The `with` statement binds
+    a function that replaces the text on a terminal.
 
     Args:
       text: Name of the activity.
@@ -140,23 +141,25 @@ def show_elapsed(
     out: Stream = sys.stderr if stream is None else stream
     if not out.isatty():
         print(f"{text} ...", file=out, flush=True)
-        yield
+        yield lambda text: None
         return
+    shown = [text]  # the current text, which a call may replace
     start, finished = clock(), threading.Event()
 
-    def draw(line: str) -> None:
+    def draw(text: str, end: str = "") -> None:
         width = _terminal_columns(out) - 1
-        print("\r" + line[:width].ljust(width), end="", file=out, flush=True)
+        text = text if len(text + end) <= width else text[: max(width - len(end) - 1, 0)] + "…"
+        print("\r" + (text + end)[:width].ljust(width), end="", file=out, flush=True)
 
     def redraw() -> None:
         while not finished.wait(every_seconds):
-            draw(f"{text} ... {_format_time(round(clock() - start))}")
+            draw(shown[0], f" ... {_format_time(round(clock() - start))}")
 
-    draw(f"{text} ... {_format_time(0)}")
+    draw(text, f" ... {_format_time(0)}")
     thread = threading.Thread(target=redraw, daemon=True)
     thread.start()
     try:
-        yield
+        yield lambda text: shown.__setitem__(0, text)
     finally:
         finished.set()
         thread.join()

@@ -11,6 +11,13 @@ from typing import Any
 import numpy as np
 
 Result = Mapping[str, Any]
+# Fractions from 0 to 1 that tables and progress lines show as percentages.
+PERCENT_METRICS = (
+    *("accuracy", "macro_precision", "macro_recall", "macro_f"),
+    *("f1", "precision", "recall"),
+    *("auc", "mrr", "ndcg@5", "ndcg@10"),
+    *(f"recall@{k}" for k in (1, 3, 5, 20)),
+)
 LOWER_IS_BETTER = frozenset({"loss", "perplexity", "rmse", "mae"})
 
 

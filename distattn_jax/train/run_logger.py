@@ -14,6 +14,7 @@ import numpy as np
 
 from distattn_jax.train.journal import Journal
 from distattn_jax.train.progress import Progress
+from distattn_jax.train.results import PERCENT_METRICS
 from distattn_jax.train.run import Run
 from distattn_jax.train.state import NEVER, MetricSums, TrainState
 
@@ -37,7 +38,6 @@ class RunLogger(contextlib.AbstractContextManager):
       start: Number of steps that were completed before this process resumed the run.
       last_window: Step of the last training metrics before `start`. 0 if there were none.
       tensorboard: True to write TensorBoard events.
-      validation_metric: Name of the metric that the progress line shows beside the loss.
     """
 
     def __init__(
@@ -48,12 +48,13 @@ class RunLogger(contextlib.AbstractContextManager):
         start: int,
         last_window: int = 0,
         tensorboard: bool,
-        validation_metric: str,
     ):
-        self._run, self._validation_metric = run, validation_metric
+        self._run = run
         self._thread = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
-        self._shown: dict[str, float] = {}
+        # Values of the progress line. Another thread may replace these dicts, not change them.
+        self._loss: dict[str, float] = {}
+        self._best: dict[str, float] = {}
         self._saved_step = start
         self._start_time, self._start_step, self._step = time.monotonic(), start, start
         self._next_wait = start + 1
@@ -97,6 +98,8 @@ class RunLogger(contextlib.AbstractContextManager):
         self._waited_step, self._waited_time = self._span_step, self._span_time
         if self._progress is not None:
             self._progress.exclude(self._span_time - self._paused_time)
+            if self._step > self._start_step:  # A validation may have changed the values.
+                self._progress.update(self._step, {**self._loss, **self._best})
 
     def _wait(self, state: TrainState) -> None:
         """Wait until the dispatched steps are done, show progress and plan the next wait."""
@@ -105,7 +108,7 @@ class RunLogger(contextlib.AbstractContextManager):
         self._waited_step, self._waited_time = self._step, time.monotonic()
         self._next_wait = self._step + max(int(WAIT_SECONDS * steps / max(seconds, 1e-9)), 1)
         if self._progress is not None:
-            self._progress.update(self._step, self._shown)
+            self._progress.update(self._step, {**self._loss, **self._best})
 
     def submit(self, step: int, sums: MetricSums) -> None:
         """Let the thread write the metric sums of the latest window of steps.
@@ -149,14 +152,20 @@ class RunLogger(contextlib.AbstractContextManager):
           step: Number of training steps completed.
           metrics: Dict from metric name to an array of shape (members,), one value per model.
         """
-        shown = {"train/loss": "loss", self._validation_metric: self._validation_metric}
-        means = {
-            label: float(np.mean(metrics[name])) for name, label in shown.items() if name in metrics
-        }
-        # Make a new dict, because another thread may read the old one.
-        self._shown = self._shown | means
+        if "train/loss" in metrics:
+            self._loss = {"loss": float(np.mean(metrics["train/loss"]))}
         if self._journal is not None:
             self._journal.write(step, metrics)
+
+    def show_best(self, criterion: str, value: float) -> None:
+        """Show the best validation result so far in the progress line, in the unit of tables.
+
+        Args:
+          criterion: Name of the metric that selects the best parameters.
+          value: Best value of this metric on the validation set.
+        """
+        unit, factor = (" (%)", 100) if criterion in PERCENT_METRICS else ("", 1)
+        self._best = {f"best validation {criterion}{unit}": factor * value}
 
     def flush(self) -> None:
         """Write all metrics to disk. Call this method before a checkpoint is saved."""

@@ -1,33 +1,44 @@
 """Train every method of a recipe, print a table and draw figures."""
 
-import os
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
 from distattn_jax import sharding
 from distattn_jax.tasks import make_trainer, open_task_run, prepare
 from distattn_jax.tasks.search import apply_search
-from distattn_jax.train import Config, MeshConfig, Run, RunError, Terminated, Trainer
+from distattn_jax.train import (
+    Config,
+    MeshConfig,
+    OptimizerConfig,
+    Run,
+    RunError,
+    Terminated,
+    Trainer,
+)
+from distattn_jax.train.config import SHORT_RUN, ConfigType
 from distattn_jax.train.members import varied_axes
-from distattn_jax.train.options import list_set_options, parse_options
+from distattn_jax.train.optimizer import count_warmup_steps
+from distattn_jax.train.options import list_set_options, parse_options, replace_options
 from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.run import experiment_folder
 from distattn_jax.train.run_files import is_disk_full
 from experiments.bench.programs import is_out_of_memory
+from experiments.compilation_cache import enable_compilation_cache
 from experiments.recipes import DEFAULT, load_recipe
+from experiments.terminal import summarize_report
 
 SAVE_MEMORY = (
     "To use less memory, train fewer models at a time (--models-at-once; the same command then "
     "resumes), split batches into parts (--optimizer.accumulate), or recompute the layers of "
     "pre-trained models (--model.remat true)"
 )
-CACHE = Path.home() / ".cache" / "distattn_jax" / "compiled"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -38,10 +49,29 @@ def main(arguments: Sequence[str]) -> None:
     config = parse_options(
         load_recipe(recipe).get_config(), flags, program=f"python -m experiments train {recipe}"
     )
+    set_options = list_set_options(flags)
     try:
-        run(config, set_options=list_set_options(flags))
+        run(obey_set_options(config, set_options), set_options=set_options)
     except KeyboardInterrupt:  # outside the training loop, which handles Ctrl-C itself
         raise KeyboardInterrupt("The same command resumes.") from None
+
+
+def obey_set_options(config: ConfigType, set_options: Collection[str]) -> ConfigType:
+    """Return the config without the limits of the recipe on options that the command line sets.
+
+    A recipe for any amount of data has a smallest number of steps and a largest share of warm-up.
+
+    Args:
+      config: Config of the experiment.
+      set_options: Dotted names of the options that the command line sets.
+    """
+    limits = {
+        "epochs": ("min_steps", 0),
+        "optimizer.warmup_steps": ("optimizer.warmup_share", 0.0),
+    }
+    lifted = (limits[name] for name in limits.keys() & set(set_options))
+    changes = {name: value for name, value in lifted if name not in set_options}
+    return replace_options(config, changes)
 
 
 def run(config: Config, *, set_options: Collection[str]) -> None:
@@ -51,15 +81,17 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
       config: Config of the experiment.
       set_options: Dotted names of the options that the command line sets.
     """
-    enable_compilation_cache()
+    enable_compilation_cache(config.output.compiled)
     join_processes(config.mesh)
     train(config, set_options=set_options)
     folder = experiment_folder(config)
     if jax.process_count() == 1:
-        from experiments.commands.report import report  # It imports Matplotlib, which is slow.
+        with show_elapsed("drawing"):
+            # It imports Matplotlib, which is slow.
+            from experiments.commands.report import report
 
-        print(f"\n{report([folder / method for method in config.methods])}")
-        print(f"All of this is in {folder / 'report.md'}, the pictures in {folder / 'figures'}.")
+            markdown = report([folder / method for method in config.methods])
+        print(f"\n{summarize_report(markdown, folder)}")
     elif jax.process_index() == 0:
         print(f"python -m experiments report {folder} makes tables and pictures of it.")
 
@@ -72,8 +104,9 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
       set_options: Dotted names of the options that the command line sets.
     """
     say = print if jax.process_index() == 0 else lambda *_: None
-    prepared = call_in_turn(lambda: prepare(config))
     mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+    say(describe_devices(config, mesh))
+    prepared = call_in_turn(lambda: prepare(config))
     for line in prepared.messages:
         say(line)
     configs = [prepared.config.for_method(method) for method in config.methods]
@@ -83,9 +116,44 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
             say(f"{run.path} is finished.")
             continue
         trainer = make_trainer(one, prepared, mesh)
-        say(f"{run.path}: {describe_models(trainer)}, {trainer.steps} steps.")
+        per_epoch = trainer.batches.batches_per_epoch
+        length = describe_steps(trainer.steps, per_epoch, one.optimizer)
+        say(f"{run.path}: {describe_models(trainer)}, {length}")
         say(trainer.describe_batches())
         train_to_end(trainer, run, say)
+
+
+def describe_devices(config: Config, mesh: Mesh) -> str:
+    """Describe the devices, the mesh and the precision of an experiment."""
+    model: Any = getattr(config, "model", None)
+    precision = getattr(model, "dtype", "float32")
+    if getattr(model, "precision", ""):
+        precision += f", attention {model.precision}"
+    devices = f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
+    axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
+    return f"devices: {devices}; mesh: {axes}; precision: {precision}"
+
+
+def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> str:
+    """Describe the length of a run, with warnings if the run or the rest after warm-up is short.
+
+    Args:
+      steps: Number of steps.
+      per_epoch: Number of batches in an epoch.
+      optimizer: Options of the optimizer.
+    """
+    warmup = count_warmup_steps(optimizer, steps)
+    text = f"{steps} steps ({steps / per_epoch:.3g} epochs)"
+    text += f", {warmup} of them warm-up." if 0 < warmup < steps else "."
+    if warmup >= steps:
+        text += (
+            f"\nwarning: the warm-up has {warmup} steps, but the run has only {steps}: the "
+            "learning rate does not reach its peak before the end. Set --optimizer.warmup-steps to "
+            f"{steps // 10} or less, or --steps to {10 * warmup} or more."
+        )
+    if steps < SHORT_RUN:
+        text += f"\nwarning: {steps} steps are few. A model learns little in less than {SHORT_RUN}."
+    return text
 
 
 def describe_models(trainer: Trainer) -> str:
@@ -96,6 +164,19 @@ def describe_models(trainer: Trainer) -> str:
     axes = ", ".join(("seeds", *varied_axes(trainer.members)))
     text = f"{count} models side by side (over {axes})"
     return f"{text}, {trainer.group} at a time" if trainer.group else text
+
+
+def group_programs(names: Iterable[str]) -> str:
+    """Join names of programs, such as "training on 8, 16 tokens; initial parameters"."""
+    lengths: dict[tuple[str, str], list[str]] = {}
+    for name in dict.fromkeys(names):
+        kind, _, size = name.partition(" on ")
+        length, _, unit = size.partition(" ")
+        lengths.setdefault((kind, unit), []).append(length)
+    return "; ".join(
+        f"{kind} on {', '.join(found)} {unit}" if unit else kind
+        for (kind, unit), found in lengths.items()
+    )
 
 
 def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None:
@@ -114,12 +195,15 @@ def train_to_end(trainer: Trainer, run: Run, say: Callable[[str], None]) -> None
     try:
         if jax.process_count() == 1:  # Several processes must compile in the same order.
             start = time.monotonic()
-            with show_elapsed("compiling"):
-                trainer.compile()
-            say(f"compiled in {time.monotonic() - start:.0f} s")
+            with show_elapsed("compiling") as show:
+                names = trainer.compile(report=lambda now: show(f"compiling {group_programs(now)}"))
+            seconds = time.monotonic() - start
+            say(f"compiled in {seconds:.0f} s: {group_programs(names)}")
         else:
             say("Each program compiles at its first call, which may take minutes.")
-        result = trainer.measure(trainer.fit(run))
+        training = trainer.fit(run)
+        with show_elapsed("testing") if jax.process_index() == 0 else contextlib.nullcontext():
+            result = trainer.measure(training)
         if jax.process_index() == 0:
             run.write_result(result)
     except Terminated as stopped:
@@ -150,12 +234,6 @@ def call_in_turn(function: Callable[[], Any]) -> Any:
     made = function() if jax.process_index() == 0 else None
     multihost_utils.sync_global_devices("the first process is ready")
     return made or function()
-
-
-def enable_compilation_cache() -> None:
-    """Keep compiled programs on disk, so that a resumed run does not compile again."""
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        jax.config.update("jax_compilation_cache_dir", str(CACHE))
 
 
 def join_processes(mesh: MeshConfig) -> None:

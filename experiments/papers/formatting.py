@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from distattn_jax.models import METHODS
 from distattn_jax.tasks.guides import GUIDES
+from distattn_jax.train.results import PERCENT_METRICS
 from experiments.papers.statistics import summarize
 
 METRIC_TITLES = {
@@ -13,12 +14,6 @@ METRIC_TITLES = {
     "f1": "F1",
     **{"bleu": "BLEU", "bleu_lowercase": "BLEU, lower case", "chrf": "chrF"},
 }
-PERCENT_METRICS = (
-    *("accuracy", "macro_precision", "macro_recall", "macro_f"),
-    *("f1", "precision", "recall"),
-    *("auc", "mrr", "ndcg@5", "ndcg@10"),
-    *(f"recall@{k}" for k in (1, 3, 5, 20)),
-)
 POINT_METRICS = ("bleu", "bleu_lowercase", "chrf")  # from 0 to 100, by definition
 METHOD_ORDER = (*METHODS, *GUIDES)  # rows of every table
 EXPERIMENT_TITLES = {

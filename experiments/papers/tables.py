@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from distattn_jax.tasks.guides import GUIDES
+from distattn_jax.train.config import SHORT_RUN
 from distattn_jax.train.results import score, select_members
 from experiments.papers.formatting import (
     EMPTY,
@@ -33,6 +34,7 @@ from experiments.papers.formatting import (
 )
 from experiments.papers.results import Results, split_setting
 from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compare_values
+from experiments.terminal import describe_short_run
 
 # Prediction without a model, by criterion.
 BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}
@@ -241,6 +243,9 @@ def experiment_tables(results: Results, experiment: str, published: Published) -
             f"results must be at least one, all with one criterion; got {sorted(criteria)}."
         )
     parts = [comparison_table(results, experiment, published), best_two(results, experiment)]
+    fewest = min(run["result"].get("steps", SHORT_RUN) for run in runs.values())
+    if fewest < SHORT_RUN:
+        parts.append(describe_short_run(fewest))
     if max(results.tried(experiment).values()) > 1:
         name = metric_title(results.criterion(experiment))
         parts += [f"All settings, by {name}:", settings_table(results, experiment)]

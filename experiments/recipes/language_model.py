@@ -21,7 +21,8 @@ def get_config() -> LanguageModelingConfig:
         name="language_model",
         methods=("distance_aware",),
         epochs=10.0,
+        min_steps=200,
         optimizer=OptimizerConfig(
-            learning_rate=(1e-3,), schedule="cosine", warmup_steps=200, b2=0.98
+            learning_rate=(1e-3,), schedule="cosine", warmup_steps=200, warmup_share=0.1, b2=0.98
         ),
     )

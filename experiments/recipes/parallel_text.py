@@ -22,9 +22,12 @@ def get_config() -> TranslationConfig:
     A vocabulary of 8,192 tokens is enough for tens of thousands of pairs. For millions of pairs,
     use 32,768 tokens.
     """
+    config = multi30k.get_config()
     return dataclasses.replace(
-        multi30k.get_config(),
+        config,
         name="parallel_text",
         methods=("relative_position",),
+        min_steps=200,
         data=TranslationData(dataset="parallel_text", vocabulary=8192),
+        optimizer=dataclasses.replace(config.optimizer, warmup_share=0.1),
     )

@@ -29,6 +29,7 @@ def get_config() -> TaggingConfig:
         name="tagging",
         methods=METHODS,
         epochs=20.0,
+        min_steps=200,
         data=TaggingData(dataset="conll", batch_size=32, min_count=2),
         model=TaggingModelConfig(
             layers=2,
@@ -39,5 +40,7 @@ def get_config() -> TaggingConfig:
             embedding_features=100,
             dropout_rate=(0.3,),
         ),
-        optimizer=OptimizerConfig(learning_rate=(1e-3,), schedule="linear", warmup_steps=200),
+        optimizer=OptimizerConfig(
+            learning_rate=(1e-3,), schedule="linear", warmup_steps=200, warmup_share=0.1
+        ),
     )

@@ -21,5 +21,6 @@ def get_config() -> TextClassificationConfig:
         name="text_files",
         methods=("distance_aware", "vanilla", "no_positions"),
         epochs=6.0,
+        min_steps=200,
         data=TextClassificationData(dataset="text_files", longest=256, min_count=2),
     )

@@ -16,7 +16,7 @@ from distattn_jax import sharding
 from distattn_jax.tasks import load, make_trainer, prepare
 from distattn_jax.tasks.search import apply_search
 from distattn_jax.train import MeshConfig, OutputConfig, RunError
-from distattn_jax.train.evaluation import lower_evaluation
+from distattn_jax.train.evaluation import list_programs
 from distattn_jax.train.run import Run, experiment_folder
 from experiments.commands.predict import predict
 from experiments.commands.train import train
@@ -102,8 +102,8 @@ def test_a_training_step_of_review_classes_lowers(tmp_path):
     state, sums = trainer._lower_steps(0).out_info
     assert sums.sums["train/loss"].shape == state.step.shape == (2,)
     params = jax.eval_shape(trainer.initial_state).state.params
-    (program,) = lower_evaluation(trainer.task, params, trainer.tables["test"], mesh)
-    counts = jax.tree.map(lambda leaf: np.ones(leaf.shape[1:]), program.out_info)
+    ((_, lower),) = list_programs(trainer.task, params, trainer.tables["test"], mesh)
+    counts = jax.tree.map(lambda leaf: np.ones(leaf.shape[1:]), lower().out_info)
     assert set(trainer.task.metrics(counts)) == set(METRICS["amazon"])
 
 

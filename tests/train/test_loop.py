@@ -121,7 +121,7 @@ def test_a_full_disk_ends_a_run_with_one_line_that_says_what_to_do(texts, tmp_pa
     def fail(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Trainer, "compile", lambda _: None)
+    monkeypatch.setattr(Trainer, "compile", lambda *_, **__: [])
     monkeypatch.setattr(Trainer, "fit", fail)
     config = short_config(texts, tmp_path)
     folder = re.escape(str(run_directory(config)))

@@ -135,15 +135,31 @@ def test_a_line_of_a_run_counts_only_steps_that_the_device_has_done(tmp_path, mo
 
     log = Log()
     monkeypatch.setattr(sys, "stderr", log)
-    logger = RunLogger(
-        Run(epath.Path(tmp_path)), steps=5, start=0, tensorboard=False, validation_metric=""
-    )
+    logger = RunLogger(Run(epath.Path(tmp_path)), steps=5, start=0, tensorboard=False)
     x, key = jnp.zeros((300, 300)), jax.random.key(0)
     slow_step(x).block_until_ready()  # Compilation is not asynchronous.
     with logger:
         state = TrainState(slow_step(x), {}, (), key)
         logger.update_progress(1, state)
     assert log.getvalue().startswith("1/5")
+
+
+@pytest.mark.parametrize(
+    ("criterion", "shown"),
+    [("f1", "best validation f1 (%) 8.39"), ("loss", "best validation loss 0.0839")],
+)
+def test_the_last_line_of_a_run_has_the_best_result_in_the_unit_of_tables(
+    tmp_path, monkeypatch, criterion, shown
+):
+    log = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", log)
+    state = TrainState(jnp.int32(1), {}, (), jax.random.key(0))
+    with RunLogger(Run(epath.Path(tmp_path)), steps=1, start=0, tensorboard=False) as logger:
+        logger.update_progress(1, state)
+        logger.pause_timing(state)
+        logger.show_best(criterion, 0.0839)
+        logger.resume_timing()
+    assert log.getvalue().splitlines()[-1].startswith(f"1/1  {shown}  ")
 
 
 def test_the_speed_is_the_mean_of_the_last_30_seconds(clock, log):
@@ -207,3 +223,20 @@ def test_a_terminal_shows_the_elapsed_time_of_an_activity_and_erases_it(clock, m
     assert "\rcompiling ... 0:01:05" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r" + 29 * " " + "\r")
     assert "\n" not in terminal.getvalue()
+
+
+def test_the_text_of_an_activity_changes_and_is_cut_before_the_time(clock, monkeypatch):
+    class RedrawnTerminal(Terminal):
+        redrawn = threading.Event()
+
+        def write(self, text):
+            if "traini" in text:
+                self.redrawn.set()
+            return super().write(text)
+
+    monkeypatch.setenv("COLUMNS", "30")
+    terminal = RedrawnTerminal()
+    with show_elapsed("compiling", stream=terminal, every_seconds=0.001, clock=clock) as show:
+        show("compiling training on 8 tokens")
+        assert terminal.redrawn.wait(timeout=60)
+    assert "\rcompiling traini… ... 0:00:00\r" in terminal.getvalue()
