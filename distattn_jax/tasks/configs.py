@@ -148,7 +148,9 @@ class MethodsConfig(Config):
     methods: tuple[str, ...] = option(
         ("distance_aware",),
         "attention variants to compare, one run each",
-        choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
+        choices={
+            name: method.summary for name, method in METHODS.items() if not method.has_switches
+        },
         changes_result=False,
     )
     model: TransformerConfig = ModelConfig()
@@ -270,7 +272,7 @@ class FineTuningConfig(Config):
     methods: tuple[str, ...] = option(
         ("none",),
         "guides to compare, with one run for each",
-        choices=tuple(GUIDES),
+        choices={name: guide.summary for name, guide in GUIDES.items()},
         changes_result=False,
     )
     data: FineTuningData = FineTuningData()

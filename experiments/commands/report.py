@@ -4,7 +4,7 @@ import argparse
 import importlib
 import importlib.util
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
@@ -13,6 +13,7 @@ from distattn_jax.tasks import load_config
 from distattn_jax.train import Config, OutputConfig, Run, RunError
 from distattn_jax.train.journal import read
 from distattn_jax.train.options import options_read_by, result_options
+from distattn_jax.train.run import find_runs
 from experiments.papers.formatting import method_title
 from experiments.papers.stored_results import FOLDER, NEW_FOLDER, AnyPath, update_results_page
 from experiments.papers.translations import MissingPackageError, add_scores
@@ -235,7 +236,7 @@ def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
     """Return all runs under the paths, grouped by the folder of their experiment."""
     groups: dict[epath.Path, dict[epath.Path, FoundRun]] = {}
     for path in map(epath.Path, paths):
-        here = list(_find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
+        here = list(find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
         if not here:
             problem = "holds none" if path.exists() else "does not exist"
             raise RunError(
@@ -246,15 +247,6 @@ def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
             found = FoundRun(run, load_config(run), add_scores(Run(run))[0])
             groups.setdefault(run.parent, {})[run] = found
     return {folder: list(runs.values()) for folder, runs in groups.items()}
-
-
-def _find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
-    """Yield the folders of all runs at most `depth` levels below a path."""
-    if (path / "config.json").exists():
-        yield path
-    elif depth and path.is_dir():
-        for inside in sorted(path.iterdir()):
-            yield from _find_runs(inside, depth=depth - 1)
 
 
 def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
