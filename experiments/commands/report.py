@@ -78,14 +78,15 @@ def print_paper(paper: str, options: argparse.Namespace) -> None:
     folder, output = options.results or FOLDER, options.output or NEW_FOLDER
     path = RESULTS_PAGE if options.update else epath.Path(output) / f"report_{paper}.md"
     with keep_output_for_json(options.json):
-        report, results = load_paper(paper, folder)
         if options.details:
+            report, results = load_paper(paper, folder)
             text = report.detail(results, folder)
         elif options.update:
             text = update_paper(paper)
         else:
             text = report_on_paper(paper, folder, output)
     if options.json:
+        report, results = load_paper(paper, folder)
         names = [name for name in report.experiments if name in results.stored]
         stored = {name: results.stored[name] for name in names}
         print_json({"paper": paper, "report": str(path), "experiments": stored})
