@@ -69,20 +69,6 @@ def test_the_parameters_of_a_module_are_trained_with_the_model():
     assert (learned["shape"][...] != 0).all()
 
 
-def test_a_linen_model_can_own_the_parameters_of_a_variant():
-    class Block(linen.Module):
-        @linen.compact
-        def __call__(self, x):
-            weight = self.param("w", modules.alternating_signs(), (N,))
-            shape = self.param("v", linen.initializers.zeros, (N,))
-            attention_fn = as_attention_fn(DistanceAware(weight, shape))
-            return linen.MultiHeadDotProductAttention(N, attention_fn=attention_fn)(x)
-
-    variables = jax.jit(Block().init)(jax.random.key(0), X)
-    gradient = jax.jit(jax.grad(lambda v: jnp.square(Block().apply(v, X)).sum()))(variables)
-    assert np.all(gradient["params"]["w"])
-
-
 class LinenBlock(linen.Module):
     @linen.compact
     def __call__(self, x):
