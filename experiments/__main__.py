@@ -67,10 +67,16 @@ def main(arguments: list[str]) -> None:
         if not argument.isascii() and any("\ud800" <= letter <= "\udfff" for letter in argument):
             raise SystemExit(f"error: argument {number} is not UTF-8: {argument!r}")
     commands = list_commands()
+    if arguments[:1] == ["--version"]:
+        from distattn_jax import __version__
+
+        print(f"distattn-jax {__version__}")
+        return
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: python -m experiments COMMAND ...\n")
+        print("usage: python -m experiments [--help | --version] COMMAND ...\n")
         for name, summary in commands.items():
             print(f"  {name:<12}{summary}")
+        print("\nCOMMAND --help describes a command, train RECIPE --help the options of a recipe.")
         sys.exit(0 if arguments else 2)
     name, *rest = arguments
     if name not in commands:

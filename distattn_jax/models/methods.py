@@ -143,6 +143,7 @@ class Method:
 
     Attributes:
       title: Name of the method in tables and figures.
+      summary: One line about the method, for --help.
       variant: Function that makes the attention module of one layer. It is called as
         `variant(sizes, rngs=rngs)`. None means dot-product attention.
       positions: True if sinusoidal position encodings are added to the embeddings.
@@ -154,6 +155,7 @@ class Method:
     """
 
     title: str
+    summary: str
     variant: Callable[..., nnx.Module] | None = None
     positions: bool = False
     has_switches: bool = False
@@ -181,54 +183,114 @@ class Method:
         }
 
 
-def _distance_aware_method(title: str, **options: Any) -> Method:
+def _distance_aware_method(title: str, change: str, **options: Any) -> Method:
     """Return a method with distance-aware attention. `options` are those of `DistanceAware`."""
     variant = functools.partial(_distance_aware, **options)
-    return Method(f"DA, {title}", variant, has_distance_weights=True)
+    return Method(f"DA, {title}", f"distance_aware, {change}", variant, has_distance_weights=True)
 
 
-def _distance_bias_method(title: str, function: BiasFunction) -> Method:
+def _distance_bias_method(title: str, summary: str, function: BiasFunction) -> Method:
     """Return a method that adds a function of the relative position to the scores."""
-    return Method(title, functools.partial(_distance_bias, function=function))
+    return Method(title, summary, functools.partial(_distance_bias, function=function))
 
 
 METHODS = {
-    "no_positions": Method("no positions"),
-    "vanilla": Method("Transformer", positions=True),
-    "relative_position": Method("Transformer-RPR", _relative_position),
-    "transformer_xl": Method("Transformer-XL", _transformer_xl),
+    "no_positions": Method("no positions", "dot products without positions, a baseline"),
+    "vanilla": Method(
+        "Transformer",
+        "dot products, with sinusoids of positions (Vaswani et al. 2017)",
+        positions=True,
+    ),
+    "relative_position": Method(
+        "Transformer-RPR",
+        "learned vectors of relative positions, for keys and values (Shaw et al. 2018)",
+        _relative_position,
+    ),
+    "transformer_xl": Method(
+        "Transformer-XL",
+        "projected sinusoids of relative positions (Dai et al. 2019)",
+        _transformer_xl,
+    ),
     "adapted": Method(
         "Adapted Transformer",
+        "TENER: unprojected sinusoids of relative positions (Yan et al. 2019)",
         _adapted,
         layer_arguments={"project_key": False, "project_out": False},
     ),
-    "distance_aware": Method("DA-Transformer", _distance_aware, has_distance_weights=True),
+    "distance_aware": Method(
+        "DA-Transformer",
+        "scores times a learned sigmoid of the distance (Wu et al. 2021)",
+        _distance_aware,
+        has_distance_weights=True,
+    ),
     # Variants of Shaw et al.: with position vectors of keys or of values only (Table 3), with
     # relative and absolute positions (section 4.2), and with any of these kinds.
     "relative_position_keys": Method(
-        "RPR, keys only", functools.partial(_relative_position, values=False)
+        "RPR, keys only",
+        "relative_position, for keys only",
+        functools.partial(_relative_position, values=False),
     ),
     "relative_position_values": Method(
-        "RPR, values only", functools.partial(_relative_position, keys=False)
+        "RPR, values only",
+        "relative_position, for values only",
+        functools.partial(_relative_position, keys=False),
     ),
-    "relative_and_absolute": Method("RPR and sinusoids", _relative_position, positions=True),
-    "switched_positions": Method("switched positions", _switched_positions, has_switches=True),
+    "relative_and_absolute": Method(
+        "RPR and sinusoids",
+        "relative_position, with sinusoids of positions",
+        _relative_position,
+        positions=True,
+    ),
+    "switched_positions": Method(
+        "switched positions",
+        "kinds of positions that options select, side by side in one program",
+        _switched_positions,
+        has_switches=True,
+    ),
     # Other mappings, section 4.3 of the DA-Transformer paper.
-    "distance_aware_clip": _distance_aware_method("clip", mapping=clip),
-    "distance_aware_linear": _distance_aware_method("linear", mapping=linear),
-    "distance_aware_exponent": _distance_aware_method("exponent", mapping=exponent),
-    "distance_aware_sigmoid": _distance_aware_method("sigmoid", mapping=sigmoid),
+    "distance_aware_clip": _distance_aware_method(
+        "clip", "clipped distance as the factor", mapping=clip
+    ),
+    "distance_aware_linear": _distance_aware_method(
+        "linear", "linear function as the factor", mapping=linear
+    ),
+    "distance_aware_exponent": _distance_aware_method(
+        "exponent", "exponential as the factor", mapping=exponent
+    ),
+    "distance_aware_sigmoid": _distance_aware_method(
+        "sigmoid", "sigmoid without a learned shape", mapping=sigmoid
+    ),
     # Other adjustments of the scores or weights, section 4.4.
-    "distance_aware_early_add": _distance_aware_method("early add", adjust=early_add),
-    "distance_aware_late_multiply": _distance_aware_method("late multiply", adjust=late_multiply),
-    "distance_aware_late_add": _distance_aware_method("late add", adjust=late_add),
+    "distance_aware_early_add": _distance_aware_method(
+        "early add", "sigmoid added to the scores", adjust=early_add
+    ),
+    "distance_aware_late_multiply": _distance_aware_method(
+        "late multiply", "sigmoid times the softmax weights", adjust=late_multiply
+    ),
+    "distance_aware_late_add": _distance_aware_method(
+        "late add", "sigmoid plus the softmax weights", adjust=late_add
+    ),
     # A remedy of our own: near keys keep their share of the attention in long texts.
-    "distance_aware_score_bias": _distance_aware_method("score bias", score_bias=1.0),
+    "distance_aware_score_bias": _distance_aware_method(
+        "score bias", "learned bias of scores, for long texts", score_bias=1.0
+    ),
     # Biases of the scores. Each layer has its own parameters.
-    "alibi": _distance_bias_method("ALiBi", alibi),
-    "kerple_log": _distance_bias_method("KERPLE, logarithm", kerple_log),
-    "kerple_power": _distance_bias_method("KERPLE, power", kerple_power),
-    "t5_bias": _distance_bias_method("T5 bias", t5_buckets),
+    "alibi": _distance_bias_method(
+        "ALiBi", "scores minus a learned slope times the distance (Press et al. 2022)", alibi
+    ),
+    "kerple_log": _distance_bias_method(
+        "KERPLE, logarithm",
+        "scores minus a logarithm of the distance (Chi et al. 2022)",
+        kerple_log,
+    ),
+    "kerple_power": _distance_bias_method(
+        "KERPLE, power", "scores minus a power of the distance (Chi et al. 2022)", kerple_power
+    ),
+    "t5_bias": _distance_bias_method(
+        "T5 bias",
+        "scores plus learned biases of buckets of relative positions (Raffel et al. 2020)",
+        t5_buckets,
+    ),
 }
 
 

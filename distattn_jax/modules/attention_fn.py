@@ -1,10 +1,13 @@
 """Adapter from attention variants to the argument `attention_fn` of Flax NNX and Linen."""
 
+import warnings
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import nnx
+from flax.nnx.bridge.wrappers import current_linen_module
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import Variant
@@ -28,7 +31,11 @@ def as_attention_fn(
 
     The function works with `nnx.MultiHeadAttention` and `linen.MultiHeadDotProductAttention`. If
     `variant` is a module, the result is also a module, whose parameters NNX trains with the model.
-    Linen treats these parameters as constants.
+
+    Linen does not train the parameters of NNX modules, and a warning says so. To train them in a
+    Linen model, make the variant in a method of the model by
+    `variant = nnx.bridge.to_linen(modules.DistanceAware, num_heads)()`. The parameters are then in
+    Linen's tree.
 
     Flax does not pass the positions of the queries. By default, the first query therefore has the
     position of the first key. To change this, set `decode`, or pass the positions of the queries as
@@ -108,7 +115,7 @@ class _AttentionFunction:
             query,
             key,
             value,
-            self.variant() if isinstance(self.variant, nnx.Module) else self.variant,
+            self._get_variant(),
             mask=mask,
             is_causal=is_causal,
             query_offset=offset,
@@ -128,6 +135,10 @@ class _AttentionFunction:
             else:
                 module.sow("intermediates", name, attended.weights)
         return attended.values
+
+    def _get_variant(self) -> Variant:
+        """Return the attention variant."""
+        return self.variant
 
     def _find_offset(
         self, query: Array, key: Array, mask: Array | None, input_positions: Array | None
@@ -156,6 +167,23 @@ class _AttentionFunction:
 
 class _AttentionModule(_AttentionFunction, nnx.Module):
     """Attention function that is an NNX module, because its variant has trainable parameters."""
+
+    def _get_variant(self) -> Variant:
+        """Return the attention variant with the current parameters."""
+        layer = current_linen_module()
+        # An NNX model that `ToLinen` wraps owns its modules: their parameters are in Linen's tree.
+        is_constant = layer is not None and not isinstance(layer, nnx.bridge.ToLinen)
+        if is_constant and jax.tree.leaves(nnx.state(self.variant, nnx.Param)):
+            name = type(self.variant).__name__
+            warnings.warn(
+                f"Linen does not train the parameters of the NNX module {name}: they are constants "
+                f"in {type(layer).__name__}. To train them, make the variant in a method of the "
+                f"Linen model: `variant = nnx.bridge.to_linen({name}, ...)()`, then "
+                "`as_attention_fn(variant)`. To keep them constant without this warning, call the "
+                "module: `as_attention_fn(module())`.",
+                stacklevel=3,
+            )
+        return self.variant()
 
 
 def _check_positions(

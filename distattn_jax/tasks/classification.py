@@ -1,6 +1,6 @@
 """Classification: the loss, the metrics and the predictions that all classifiers share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.data import TextBuilder
 from distattn_jax.tasks.preparation import read_labels
-from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.text_task import PredictingTask, Prediction
 from distattn_jax.train import Batch, Setting, cross_entropy
 
 
@@ -48,13 +48,26 @@ class Classification(PredictingTask):
         most_frequent = np.bincount(train_table.columns["label"]).argmax()
         return {"accuracy": float(np.mean(table.columns["label"] == most_frequent))}
 
-    def format_predictions(self, outputs: Any) -> list[str]:
-        """Return one line for each example: the most probable label, a tab, and its probability."""
-        probabilities = np.asarray(jax.nn.softmax(outputs.logits))
-        best = probabilities.argmax(axis=-1)
-        return [
-            f"{self.labels[i]}\t{row[i]:.4f}" for i, row in zip(best, probabilities, strict=True)
-        ]
+    def make_predictions(self, rows: Sequence[Mapping[str, Any]], outputs: Any) -> list[Prediction]:
+        """Return the labels with their probabilities, the most probable label first.
+
+        The columns are the most probable label, its probability, the other labels with their
+        probabilities, and the text.
+        """
+        predictions = []
+        for row, one in zip(rows, np.asarray(jax.nn.softmax(outputs.logits)), strict=False):
+            first, *others = [(self.labels[i], one[i]) for i in np.argsort(-one, kind="stable")]
+            label, summary = first[0], f"{first[0]}\t{first[1]:.4f}"
+            rest = ", ".join(f"{name} {probability:.4f}" for name, probability in others)
+            probabilities = {name: float(probability) for name, probability in (first, *others)}
+            predictions.append(
+                Prediction(
+                    {**row, "label": label, "probabilities": probabilities},
+                    summary,
+                    self.join_columns(row, summary, rest),
+                )
+            )
+        return predictions
 
 
 def confusion_matrix(

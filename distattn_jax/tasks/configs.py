@@ -154,7 +154,9 @@ class MethodsConfig(Config):
     methods: tuple[str, ...] = option(
         ("distance_aware",),
         "attention variants to compare, one run each",
-        choices=tuple(name for name, method in METHODS.items() if not method.has_switches),
+        choices={
+            name: method.summary for name, method in METHODS.items() if not method.has_switches
+        },
         advice=dict.fromkeys(GUIDES.keys() - {"none"}, USE_PRETRAINED),
         changes_result=False,
     )
@@ -279,7 +281,7 @@ class FineTuningConfig(Config):
     methods: tuple[str, ...] = option(
         ("none",),
         "guides to compare, with one run for each",
-        choices=tuple(GUIDES),
+        choices={name: guide.summary for name, guide in GUIDES.items()},
         advice={
             **dict.fromkeys(METHODS, USE_VARIANTS),
             "both": "The guide ag is MDG and PDG together.",

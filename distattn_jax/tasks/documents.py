@@ -18,7 +18,7 @@ from distattn_jax.models import DocumentClassifier, DocumentRegressor
 from distattn_jax.tasks.classification import Classification
 from distattn_jax.tasks.configs import MethodsConfig, WordConfig, dataset_option, tokenizer_option
 from distattn_jax.tasks.preparation import TextLengths, label_column, read_examples
-from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.text_task import PredictingTask, Prediction
 from distattn_jax.train import Batch, option, weighted_sum
 
 
@@ -149,8 +149,16 @@ class DocumentRegression(DocumentTask):
         error = table.columns["rating"] - _mean_rating(train_table)
         return {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean())}
 
-    def format_predictions(self, outputs: Any) -> list[str]:
-        return [f"{rating:.2f}" for rating in np.asarray(outputs.rating)]
+    def make_predictions(self, rows: Sequence[Mapping[str, Any]], outputs: Any) -> list[Prediction]:
+        """Return the ratings. The columns are the rating and the text."""
+        return [
+            Prediction(
+                {**row, "rating": float(rating)},
+                f"{rating:.2f}",
+                self.join_columns(row, f"{rating:.2f}"),
+            )
+            for row, rating in zip(rows, np.asarray(outputs.rating), strict=False)
+        ]
 
     @classmethod
     def read_answers(cls, rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -70,6 +70,7 @@ class Guide:
 
     Attributes:
       title: Name of the guide in tables and figures.
+      summary: One line about the guide, for --help.
       terms: Dict from the name of a loss to the loss and the name of its weight.
       received: True if the losses need the attention that each key receives, summed over queries.
       maps: True if the losses need whole attention maps. The model must then return the maps.
@@ -78,6 +79,7 @@ class Guide:
     """
 
     title: str
+    summary: str
     terms: Mapping[str, GuideTerm] = dataclasses.field(default_factory=dict)
     received: bool = False
     maps: bool = False
@@ -156,12 +158,17 @@ def _pattern_decorrelation(outputs: Any, batch: Batch, options: GuideOptions) ->
 
 
 def _make_pattern_guide(
-    title: str, name: str, target: Callable[[Batch, GuideOptions], guiding.Target], **inputs: Any
+    title: str,
+    summary: str,
+    name: str,
+    target: Callable[[Batch, GuideOptions], guiding.Target],
+    **inputs: Any,
 ) -> Guide:
     """Return a guide with an auxiliary loss that makes attention maps similar to a target pattern.
 
     Args:
       title: Name of the guide in tables and figures.
+      summary: One line about the guide, for --help.
       name: Name of the loss.
       target: Function of a batch and the options that returns the target pattern.
       **inputs: Fields `columns` and `constants` of the guide: names of the arrays that `target`
@@ -173,7 +180,7 @@ def _make_pattern_guide(
             outputs.weights, target(batch, options), batch["tokens_length"], layers=options.layers
         )
 
-    return Guide(title, {name: GuideTerm(loss, "gamma")}, maps=True, **inputs)
+    return Guide(title, summary, {name: GuideTerm(loss, "gamma")}, maps=True, **inputs)
 
 
 def _first(batch: Batch, options: GuideOptions) -> guiding.Target:
@@ -212,21 +219,44 @@ def _word_similarity(batch: Batch, options: GuideOptions) -> guiding.Target:
 MDG = GuideTerm(_map_discrimination, "alpha")
 PDG = GuideTerm(_pattern_decorrelation, "beta")
 GUIDES = {
-    "none": Guide("no guide"),
-    "ag": Guide("AG", {"mdg": MDG, "pdg": PDG}, received=True),
-    "mdg": Guide("MDG", {"mdg": MDG}, received=True),
-    "pdg": Guide("PDG", {"pdg": PDG}, received=True),
-    "first": _make_pattern_guide("[First]", "first", _first),
-    "next": _make_pattern_guide("[Next]", "next", _next),
-    "previous": _make_pattern_guide("[Prev]", "previous", _previous),
-    "period": _make_pattern_guide("[Period]", "period", _period),
-    "delimiter": _make_pattern_guide("[Delim]", "delimiter", _delimiter),
-    "pmi": _make_pattern_guide("[PMI]", "pmi", _pmi, constants=("pmi_row_of_token", "pmi_values")),
+    "none": Guide("no guide", "ordinary fine-tuning, a baseline"),
+    "ag": Guide("AG", "mdg and pdg together", {"mdg": MDG, "pdg": PDG}, received=True),
+    "mdg": Guide(
+        "MDG",
+        "map discrimination: heads attend to different keys (Wang et al. 2022)",
+        {"mdg": MDG},
+        received=True,
+    ),
+    "pdg": Guide(
+        "PDG",
+        "pattern decorrelation: keys are attended to by different heads (Wang et al. 2022)",
+        {"pdg": PDG},
+        received=True,
+    ),
+    "first": _make_pattern_guide("[First]", "attention to the first token", "first", _first),
+    "next": _make_pattern_guide("[Next]", "attention to the next token", "next", _next),
+    "previous": _make_pattern_guide(
+        "[Prev]", "attention to the token before", "previous", _previous
+    ),
+    "period": _make_pattern_guide("[Period]", "attention to periods", "period", _period),
+    "delimiter": _make_pattern_guide("[Delim]", "attention to separators", "delimiter", _delimiter),
+    "pmi": _make_pattern_guide(
+        "[PMI]",
+        "attention to words that often occur together",
+        "pmi",
+        _pmi,
+        constants=("pmi_row_of_token", "pmi_values"),
+    ),
     "dependency": _make_pattern_guide(
-        "[Dependency]", "dependency", _dependency, columns=("words", "heads")
+        "[Dependency]",
+        "attention along the edges of parse trees",
+        "dependency",
+        _dependency,
+        columns=("words", "heads"),
     ),
     "word_similarity": _make_pattern_guide(
         "[WordSim]",
+        "attention to words with similar word vectors",
         "word_similarity",
         _word_similarity,
         columns=("vectors",),

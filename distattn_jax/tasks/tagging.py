@@ -35,7 +35,7 @@ from distattn_jax.tasks.preparation import (
     read_labels,
 )
 from distattn_jax.tasks.spans import count_spans, parse_tags, span_metrics
-from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.text_task import PredictingTask, Prediction
 from distattn_jax.tasks.token_prediction import TokenTask
 from distattn_jax.train import Batch, Setting, option
 from distattn_jax.train.losses import length_mask
@@ -138,14 +138,19 @@ class Tagging(TokenTask, PredictingTask):
         found = jax.jit(self._count)(batch["tags"], predicted, length_mask(batch, "tags"))
         return self.metrics({name: np.asarray(count) for name, count in found.items()})
 
-    def format_predictions(self, outputs: Any) -> list[str]:
-        """Return one line for each sentence: the tag of each word, separated by spaces."""
-        best = np.asarray(outputs.logits.argmax(axis=-1))
-        lengths = np.asarray(outputs.lengths)
-        return [
-            " ".join(self.labels[i] for i in row[:length])
-            for row, length in zip(best, lengths, strict=True)
-        ]
+    def make_predictions(self, rows: Sequence[Mapping[str, Any]], outputs: Any) -> list[Prediction]:
+        """Return the tags. Each word has a line with two columns, the word and its tag.
+
+        An empty line ends the sentence.
+        """
+        predictions = []
+        for row, best in zip(rows, np.asarray(outputs.logits.argmax(axis=-1)), strict=False):
+            words = row["text"].split()
+            tags = [self.labels[i] for i in best[: len(words)]]
+            lines = (f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True))
+            values = {**row, "words": words, "tags": tags}
+            predictions.append(Prediction(values, " ".join(tags), "".join(lines)))
+        return predictions
 
     def _count(
         self, true: Int[Array, "B T"], predicted: Int[Array, "B T"], valid: Bool[Array, "B T"]

@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -182,6 +182,20 @@ class TextTask(Task):
         return table
 
 
+class Prediction(NamedTuple):
+    """Prediction of a model for one text, or for a pair of texts.
+
+    Attributes:
+      values: Texts and prediction as JSON values, e.g. the label and the probability of each label.
+      summary: Prediction without the text, in one line.
+      lines: Prediction with the text, in columns that are separated by tabs.
+    """
+
+    values: dict[str, Any]
+    summary: str
+    lines: str
+
+
 class PredictingTask(TextTask):
     """Task that can make predictions for texts entered by a user."""
 
@@ -194,8 +208,18 @@ class PredictingTask(TextTask):
         """
 
     @abc.abstractmethod
-    def format_predictions(self, outputs: Any) -> list[str]:
-        """Return one line of text for each example, which describes the prediction."""
+    def make_predictions(self, rows: Sequence[Mapping[str, Any]], outputs: Any) -> list[Prediction]:
+        """Return the predictions for the first examples of a batch.
+
+        Args:
+          rows: Examples with the text fields named in `fields`. The batch may have more examples,
+            which are padding.
+          outputs: Outputs of the model for the batch.
+        """
+
+    def join_columns(self, row: Mapping[str, Any], *columns: str) -> str:
+        """Return columns and the text fields of an example, separated by tabs."""
+        return "\t".join([*columns, *(" ".join(row[field].split()) for field in self.fields)])
 
 
 def is_distance_parameter(path: tuple[str, ...]) -> bool:

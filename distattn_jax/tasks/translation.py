@@ -104,7 +104,7 @@ class TranslationConfig(MethodsConfig):
     methods: tuple[str, ...] = option(
         ("relative_position",),
         "attention variants to compare, one run each",
-        choices=tuple(METHODS),
+        choices={name: method.summary for name, method in METHODS.items()},
         changes_result=False,
     )
     label_smoothing: float = option(

@@ -151,6 +151,12 @@ class Config(Options):
     """
 
     task: ClassVar[str]  # the name of the task in `distattn_jax.tasks.TASKS`
+    # Options that --help shows first. A task that lacks an option leaves it out.
+    common_options: ClassVar[tuple[str, ...]] = (
+        *("methods", "name", "seeds", "epochs", "steps"),
+        *("data.manual_dir", "data.batch_size", "data.batch_tokens", "model.pretrained"),
+        *("optimizer.learning_rate", "model.layers", "model.heads", "model.dropout_rate"),
+    )
 
     name: str = option("unnamed", "name of the experiment, and of the folder of its runs")
     methods: tuple[str, ...] = option(

@@ -176,6 +176,11 @@ def read(directory: epath.Path) -> list[Line]:
     return lines
 
 
+def last_step(directory: epath.Path) -> int:
+    """Return the number of the last training step that a run has logged; 0 if there is none."""
+    return max((line["step"] for line in read(directory)), default=0)
+
+
 def _training_steps(lines: list[Line]) -> list[int]:
     """Return the steps of the lines with metrics of training."""
     return [line["step"] for line in lines if any(name.startswith("train/") for name in line)]

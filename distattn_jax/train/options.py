@@ -8,12 +8,18 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 - `methods`: names of the methods (attention variants or guides) that use the option, or None if all
   methods use it;
 - `advice`: what to use instead of some values that the option refuses;
+- `choices`, `descriptions`: allowed values, and a dict from each of them to its description;
 - `minimum`, `maximum`: smallest and largest allowed value, or None.
+
+A dataclass may have an attribute `common_options`: dotted names of options that `--help` shows
+first.
 """
 
 import argparse
 import dataclasses
 import math
+import shutil
+import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -29,7 +35,7 @@ def option(
     default: Any,
     explanation: str,
     *,
-    choices: tuple[str, ...] = (),
+    choices: Sequence[str] | Mapping[str, str] = (),
     advice: Mapping[str, str] | None = None,
     grid: bool = False,
     changes_result: bool = True,
@@ -42,7 +48,8 @@ def option(
     Args:
       default: Default value; a tuple for an option that accepts several values.
       explanation: Sentence shown by `--help`.
-      choices: Allowed values; empty to allow any value.
+      choices: Allowed values; empty to allow any value. If this is a dict from each value to a
+        description, `--help` lists the descriptions.
       advice: Dict from a text that is not in `choices` to a sentence that says what to use instead.
         The error of the command line contains this sentence.
       grid: True if several values form an axis of the hyperparameter grid.
@@ -56,7 +63,8 @@ def option(
         default=default,
         metadata={
             "explanation": f"{explanation}; several values form a grid" if grid else explanation,
-            "choices": choices,
+            "choices": tuple(choices),
+            "descriptions": choices if isinstance(choices, Mapping) else {},
             "advice": advice or {},
             "grid": grid,
             "changes_result": changes_result,
@@ -165,23 +173,7 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
         argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    groups = {"": parser.add_argument_group("experiment")}
-    for name, field, value in iterate_options(options):
-        group, _, _ = name.rpartition(".")
-        if group not in groups:
-            description = (type(getattr(options, group)).__doc__ or "").strip().rstrip(".")
-            groups[group] = parser.add_argument_group(f"{group}: {description}")
-        value_type, several = _value_type(field)
-        shown = " ".join(map(str, value)) if several else value
-        groups[group].add_argument(
-            make_flag(name),
-            dest=name,
-            type=_make_parser(value_type, field.metadata["advice"]),
-            nargs="+" if several else None,
-            choices=field.metadata.get("choices") or None,
-            metavar=None if field.metadata.get("choices") else value_type.__name__.upper(),
-            help=f"{field.metadata['explanation']} (now: {shown!s})".replace("%", "%%"),
-        )
+    _add_flags(parser, options)
     known = [name for name, *_ in iterate_options(options)]
     parsed, unknown = parser.parse_known_args([use_dashes(text) for text in arguments])
     if unknown and not unknown[0].startswith("--"):
@@ -196,6 +188,59 @@ def parse_options(options: OptionsType, arguments: Sequence[str], *, program: st
         )
     except ValueError as error:
         parser.error(write_flags(str(error), known))
+
+
+def _add_flags(parser: argparse.ArgumentParser, options: Any) -> None:
+    """Add the flags of all options to a parser, in groups. The common options come first."""
+    declared = {name: (field, value) for name, field, value in iterate_options(options)}
+    common = [name for name in getattr(options, "common_options", ()) if name in declared]
+    groups: dict[str, Any] = {}
+    for name in [*common, *(name for name in declared if name not in common)]:
+        field, value = declared[name]
+        title = _group_title(options, name, is_common=name in common)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        value_type, several = _value_type(field)
+        choices, explanation = field.metadata["choices"], field.metadata["explanation"]
+        metavar = None if choices else value_type.__name__.upper()
+        if choices and several:  # argparse would print all choices twice.
+            metavar = field.name.removesuffix("s").upper()
+            if field.metadata["descriptions"]:
+                _list_choices(parser, metavar, field.metadata["descriptions"])
+            else:
+                explanation = f"{explanation}; {metavar} is one of {', '.join(choices)}"
+        shown = " ".join(map(str, value)) if several else str(value)
+        groups[title].add_argument(
+            make_flag(name),
+            dest=name,
+            type=_make_parser(value_type, field.metadata["advice"]),
+            nargs="+" if several else None,
+            choices=choices or None,
+            metavar=metavar,
+            help=f"{explanation} (now: {shown or 'empty'})".replace("%", "%%"),
+        )
+
+
+def _group_title(options: Any, name: str, *, is_common: bool) -> str:
+    """Return the heading in `--help` under which an option is listed."""
+    group = name.rpartition(".")[0]
+    if is_common or not group:
+        return "common options" if is_common else "experiment"
+    description = (type(getattr(options, group)).__doc__ or "").strip().rstrip(".")
+    return f"{group}: {description}"
+
+
+def _list_choices(
+    parser: argparse.ArgumentParser, metavar: str, descriptions: Mapping[str, str]
+) -> None:
+    """Add a list of the values of an option and their descriptions to `--help`."""
+    column = max(map(len, descriptions)) + 2
+    width = shutil.get_terminal_size().columns - 4  # argparse indents and leaves a margin.
+    lines = (
+        textwrap.fill(f"{name:<{column}}{text}", width, subsequent_indent=" " * column)
+        for name, text in descriptions.items()
+    )
+    parser.add_argument_group(f"{metavar} is one of", "\n".join(lines).replace("%", "%%"))
 
 
 def list_set_options(arguments: Sequence[str]) -> frozenset[str]:

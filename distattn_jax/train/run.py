@@ -30,6 +30,7 @@ from distattn_jax.train.run_files import (
 
 AnyPath = str | Path | epath.Path
 FORMAT = 3  # version of the files of a run; raised when older runs can no longer be read
+SHOWN_RUNS = 10  # largest number of runs that an error message suggests
 PACKAGES = ("distattn-jax", "flax", "jax", "jaxlib", "numpy", "optax", "orbax-checkpoint")
 
 
@@ -127,7 +128,10 @@ class Run(NamedTuple):
         """
         saved = read_json(self.path / "config.json")
         if saved is None:
-            raise RunError(f"{self.path} is not a run: it holds no config.json.")
+            inside = [str(run) for run in find_runs(self.path, depth=2)]
+            more = ", ..." if len(inside) > SHOWN_RUNS else "."
+            hint = f" Runs inside: {', '.join(inside[:SHOWN_RUNS])}{more}" if inside else ""
+            raise RunError(f"{self.path} is not a run: it holds no config.json.{hint}")
         if saved.get("format") != FORMAT:
             raise RunError(
                 f"{self.path} was written by an earlier version of distattn_jax, which stored runs "
@@ -205,6 +209,15 @@ class Run(NamedTuple):
         path = self.path / "timing.jsonl"
         before = path.read_bytes() if path.exists() else b""  # It may be damaged.
         write_atomically(path, before + f"{line}\n".encode())
+
+
+def find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
+    """Yield the folders of all runs at most `depth` levels below a path."""
+    if (path / "config.json").exists():
+        yield path
+    elif depth and path.is_dir():
+        for inside in sorted(path.iterdir()):
+            yield from find_runs(inside, depth=depth - 1)
 
 
 def experiment_folder(config: Config) -> epath.Path:

@@ -3,7 +3,7 @@
 import argparse
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +22,7 @@ from distattn_jax.train.options import describe_differences, parse_options, resu
 from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.results import select_members
 from distattn_jax.train.state import model_graph
+from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers import translations
 from experiments.papers.formatting import markdown_table, metric_title
@@ -30,7 +31,7 @@ MODELS_AT_ONCE = 8  # models that translate side by side
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `evaluate RUN [--split NAME] [--average N] [--option value ...]`: print all metrics."""
+    """Run `evaluate RUN [--split NAME] [--average N] [--json] [--option value ...]`."""
     parser = make_parser()
     parsed, flags = parser.parse_known_args(arguments)
     saved = load_config(parsed.run)
@@ -47,27 +48,71 @@ def main(arguments: Sequence[str]) -> None:
             "--beam, --length-penalty and --stored need a run of the task translation; "
             f"{parsed.run} has the task {config.task}."
         )
-    run = Run(epath.Path(parsed.run))
-    if parsed.stored:
-        print(format_scores(translations.score_translations(run, parsed.split), config))
-        return
+    with keep_output_for_json(parsed.json):
+        content = evaluate_run(parsed, config, say=print if not parsed.json else lambda _: None)
+    if parsed.json:
+        print_json(content)
+
+
+def evaluate_run(
+    options: argparse.Namespace, config: Config, *, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Measure the models of a run, and return the results for a JSON document.
+
+    Args:
+      options: Options of the command line.
+      config: Config of the run.
+      say: Function that prints a part of the results, as soon as it is known.
+    """
+    run, split = Run(epath.Path(options.run)), options.split
+    content: dict[str, Any] = {"run": options.run, "task": config.task, "split": split}
+    if options.stored:
+        about = translations.score_translations(run, split)
+        say(format_scores(about, config))
+        return {**content, "translations": about}
     enable_compilation_cache()
-    task = load_task(parsed.run, config)
-    params = load_parameters(parsed.run, task, average=parsed.average)
-    table = read_split(task, parsed.split)
+    task = load_task(options.run, config)
+    params = load_parameters(options.run, task, average=options.average)
+    table = read_split(task, split)
     metrics = evaluate(task, params, table, sharding.make_mesh(1, 1))
-    print(f"{parsed.run} on {len(table)} examples of {parsed.split}:\n")
-    members = list_members(config)
-    print(format_metrics(metrics, members))
-    result = run.result
+    members, result = list_members(config), run.result
+    say(f"{options.run} on {len(table)} examples of {split}:\n")
+    say(format_metrics(metrics, members))
+    chosen = None if result is None else select_members(result)
     axes = varied_axes(members)
-    if result is not None and axes:
-        best = members[select_members(result)[0]].setting
-        chosen = ", ".join(f"{axis} {best[axis]}" for axis in axes)
-        print(f"\nBest on the validation set: {chosen}.")
+    if chosen is not None and axes:
+        best = members[chosen[0]].setting
+        values = ", ".join(f"{axis} {best[axis]}" for axis in axes)
+        say(f"\nBest on the validation set: {values}.")
+    content |= {"examples": len(table), "models": list_metrics(metrics, members, chosen)}
     if isinstance(task, Translation):
-        translate_split(run, task, params, parsed)
-        print(f"\n{describe_scores(run, parsed.split, config)}")
+        translate_split(run, task, params, options)
+        text, content["translations"] = describe_scores(run, split, config)
+        say(f"\n{text}")
+    return content
+
+
+def list_metrics(
+    metrics: Mapping[str, np.ndarray], members: Sequence[Member], chosen: Sequence[int] | None
+) -> list[dict[str, Any]]:
+    """Return the metrics of every model, for a JSON document.
+
+    Args:
+      metrics: Dict from the name of each metric to its values, one for each model.
+      members: Seed and hyperparameters of every model.
+      chosen: Indices of the models with the hyperparameters that are best on the validation set.
+        None if the run is not finished.
+    """
+    return [
+        {
+            "member": i,
+            "seed": member.seed,
+            "setting": member.setting,
+            "chosen": None if chosen is None else i in chosen,
+            "metrics": {name: values[i] for name, values in metrics.items()},
+        }
+        for i, member in enumerate(members)
+    ]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -87,6 +132,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="translation: compute BLEU and chrF of the stored translations, and nothing else",
     )
+    add_json_flag(parser)
     return parser
 
 
@@ -142,10 +188,11 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
     translations.store_translations(run, options.split, found, references, about)
 
 
-def describe_scores(run: Run, split: str, config: Config) -> str:
-    """Score stored translations and return the scores as text.
+def describe_scores(run: Run, split: str, config: Config) -> tuple[str, dict[str, Any] | None]:
+    """Score stored translations. Return the scores as text, and for a JSON document.
 
-    If sacrebleu is not installed, the text says how to install it and score the translations later.
+    If sacrebleu is not installed, the text says how to install it and score the translations later,
+    and the second value is None.
 
     Args:
       run: Folder of the run.
@@ -153,12 +200,13 @@ def describe_scores(run: Run, split: str, config: Config) -> str:
       config: Config of the run.
     """
     try:
-        return format_scores(translations.score_translations(run, split), config)
+        about = translations.score_translations(run, split)
+        return format_scores(about, config), about
     except translations.MissingPackageError as error:
         return (
             f"The translations are stored in {run.path / translations.FOLDER}. {error} "
             "Then score them, here or elsewhere, with --stored."
-        )
+        ), None
 
 
 def format_scores(about: Mapping[str, Any], config: Config) -> str:

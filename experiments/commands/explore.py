@@ -140,7 +140,7 @@ def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
     lines = [" ".join(text.split()) for text in texts]
     if isinstance(loaded.task, PredictingTask):
         (prediction,) = predict(loaded, ["\t".join(lines)], size=1)
-        return f"predicts {prediction.replace(chr(9), ', ')}"
+        return f"predicts {prediction.summary.replace(chr(9), ', ')}" if prediction else ""
     if isinstance(loaded.task, Translation) and len(lines) == 1:
         (translation,) = translate(loaded, lines, size=1)
         return f"translates: {translation}"

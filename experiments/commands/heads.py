@@ -3,6 +3,7 @@
 import argparse
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -10,6 +11,7 @@ from etils import epath
 from distattn_jax.tasks import LanguageModelingConfig, read_split
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train.run_files import write_atomically
+from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.perplexity import add_runs_and_lengths
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table
@@ -17,27 +19,42 @@ from experiments.papers.when_to_use.measures import HEADS_FILE, measure_heads
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `heads RUN [RUN ...] [--lengths N ...]`: print measures of heads, and store them."""
+    """Run `heads RUN [RUN ...] [--lengths N ...] [--json]`: print and store measures of heads."""
     parser = argparse.ArgumentParser(prog="python -m experiments heads", description=__doc__)
     add_runs_and_lengths(
         parser,
         "language models: tokens of an example (now: 1, 2 and 4 times the length in training)",
     )
+    add_json_flag(parser)
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
+    measured = []
     for path in parsed.runs:
-        task = load_task(path)
-        params = load_parameters(path, task)
-        lengths: Sequence[int] = ()
-        if isinstance(task.config, LanguageModelingConfig):
-            trained = task.config.data.longest
-            lengths = parsed.lengths or [trained * factor for factor in (1, 2, 4)]
-        validation = read_split(task, "validation")
-        content = measure_heads(path, task, params, validation, lengths)
-        write_atomically(epath.Path(path) / HEADS_FILE, json.dumps(content))
-        print(f"{path}\n")
-        for part in describe(content):
-            print(f"{part}\n")
+        with keep_output_for_json(parsed.json):
+            content = measure_run(path, parsed.lengths)
+        measured.append({"run": path, **content})
+        if not parsed.json:
+            print("\n\n".join([path, *describe(content)]) + "\n")
+    if parsed.json:
+        print_json({"runs": measured})
+
+
+def measure_run(path: str, lengths: Sequence[int] | None) -> dict[str, Any]:
+    """Measure the heads of a run, store the measures in heads.json, and return them.
+
+    Args:
+      path: Folder of the run.
+      lengths: Numbers of tokens of the texts of language models. None means 1, 2 and 4 times the
+        length in training. Other models ignore the lengths.
+    """
+    task = load_task(path)
+    params = load_parameters(path, task)
+    if isinstance(task.config, LanguageModelingConfig):
+        lengths = lengths or [task.config.data.longest * factor for factor in (1, 2, 4)]
+    validation = read_split(task, "validation")
+    content = measure_heads(path, task, params, validation, lengths or ())
+    write_atomically(epath.Path(path) / HEADS_FILE, json.dumps(content))
+    return content
 
 
 def describe(content: dict) -> list[str]:

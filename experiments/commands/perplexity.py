@@ -12,6 +12,7 @@ from distattn_jax.tasks.text_lengths import LengthResult, results_to_json
 from distattn_jax.train import RunError
 from distattn_jax.train.members import list_members
 from distattn_jax.train.run_files import write_atomically
+from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.evaluate import format_metrics
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers.formatting import markdown_table
@@ -19,7 +20,7 @@ from experiments.papers.when_to_use.measures import PERPLEXITY_FILE
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `perplexity RUN [RUN ...] [--lengths N ...]`: print perplexities, and store them."""
+    """Run `perplexity RUN [RUN ...] [--lengths N ...] [--json]`: print and store perplexities."""
     parser = argparse.ArgumentParser(prog="python -m experiments perplexity", description=__doc__)
     add_runs_and_lengths(
         parser, "tokens of an example (now: 1, 2, 4 and 8 times the length in training)"
@@ -28,8 +29,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--tokens", type=int, metavar="N", help="number of predicted tokens (now: all)"
     )
+    add_json_flag(parser)
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
+    measured = []
     for path in parsed.runs:
         config = load_config(path)
         if not isinstance(config, LanguageModelingConfig):
@@ -38,19 +41,25 @@ def main(arguments: Sequence[str]) -> None:
             )
         trained_length = config.data.longest
         lengths = parsed.lengths or [trained_length * factor for factor in (1, 2, 4, 8)]
-        results = measure_perplexity(path, lengths, split=parsed.split, tokens=parsed.tokens)
+        with keep_output_for_json(parsed.json):
+            results = measure_perplexity(path, lengths, split=parsed.split, tokens=parsed.tokens)
         content = {
             "split": parsed.split,
             "trained_length": trained_length,
             "lengths": results_to_json(results),
         }
         write_atomically(epath.Path(path) / PERPLEXITY_FILE, json.dumps(content, indent=1))
+        measured.append({"run": path, **content})
+        if parsed.json:
+            continue
         print(
             f"{path}, trained on {trained_length} tokens. Perplexity on {parsed.split} by length:\n"
         )
         columns = {str(length): result.perplexity for length, result in results.items()}
         print(format_metrics(columns, list_members(config), digits=2))
         print(f"\nBy position, mean of all models:\n\n{format_positions(results)}\n")
+    if parsed.json:
+        print_json({"runs": measured})
 
 
 def add_runs_and_lengths(parser: argparse.ArgumentParser, explanation: str) -> None:

@@ -13,25 +13,44 @@ import numpy as np
 from distattn_jax.data import DataError, Table, round_length
 from distattn_jax.data.files import decode_line
 from distattn_jax.tasks import LoadedModel, load
-from distattn_jax.tasks.text_task import PredictingTask
+from distattn_jax.tasks.text_task import PredictingTask, Prediction
+from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.evaluate import add_average_flag
 from experiments.commands.train import enable_compilation_cache
 
 STANDARD_INPUT = "standard input"
+COLUMNS = (
+    "A tagger prints a line for each word: the word, a tab and its tag; a blank line follows each "
+    "sentence. Other models print a line for each text: the label, its probability, the other "
+    "labels with their probabilities, and the text, separated by tabs."
+)
 CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `predict RUN [FILE] [--member I] [--average N]`: print a prediction for each line."""
-    parser = argparse.ArgumentParser(prog="python -m experiments predict", description=__doc__)
+    """Run `predict RUN [FILE] [--member I] [--average N] [--json]`: predict each line of text."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments predict",
+        description=f"{__doc__} {COLUMNS}",
+    )
     add_model_and_file(parser, "nearest/distance_aware", "a blank line has a blank prediction")
+    add_json_flag(parser)
     parsed = parser.parse_args(arguments)
     enable_compilation_cache()
-    with open_lines(parsed.file) as lines:
+    with open_lines(parsed.file) as lines, keep_output_for_json(parsed.json):
         loaded = load(parsed.run, member=parsed.member, average=parsed.average)
         size = 1 if is_typed(parsed.file) else CHUNK
-        for prediction in predict(loaded, lines, source=parsed.file or STANDARD_INPUT, size=size):
-            print(prediction, flush=True)
+        predictions = predict(loaded, lines, source=parsed.file or STANDARD_INPUT, size=size)
+        if not parsed.json:
+            for prediction in predictions:
+                print(prediction.lines if prediction else "", flush=True)
+            return
+        found = [
+            {"line": number, **prediction.values}
+            for number, prediction in enumerate(predictions, start=1)
+            if prediction
+        ]
+    print_json({"run": parsed.run, "task": loaded.config.task, "predictions": found})
 
 
 def add_model_and_file(parser: argparse.ArgumentParser, example: str, note: str) -> None:
@@ -56,8 +75,8 @@ def is_typed(path: str | None) -> bool:
 
 def predict(
     loaded: LoadedModel, lines: Iterable[str], *, source: str = "lines", size: int = CHUNK
-) -> Iterator[str]:
-    """Yield the prediction for every line, and an empty text for a blank line.
+) -> Iterator[Prediction | None]:
+    """Yield the prediction for every line, and None for a blank line.
 
     Args:
       loaded: Trained model.
@@ -75,17 +94,17 @@ def predict(
             _parse_line(text, task.fields, f"{source}:{i}") for i, text in chunk if text.strip()
         ]
         found = iter(_predict_rows(task, loaded.model, rows, size, apply) if rows else ())
-        yield from (next(found) if text.strip() else "" for _, text in chunk)
+        yield from (next(found) if text.strip() else None for _, text in chunk)
 
 
 def _predict_rows(
     task: PredictingTask, model: Any, rows: list[dict[str, str]], size: int, apply: Any
-) -> list[str]:
+) -> list[Prediction]:
     """Return the predictions for at most `size` rows. Empty texts fill the batch to `size` rows."""
     table = Table(task.encode(rows + [dict.fromkeys(task.fields, "")] * (size - len(rows))))
     longest = max(int(table.lengths(task.length_columns).max()), 1)
     length = round_length(longest, task.max_length)
-    return task.format_predictions(apply(model, table.take(np.arange(size), length)))[: len(rows)]
+    return task.make_predictions(rows, apply(model, table.take(np.arange(size), length)))
 
 
 @contextlib.contextmanager

@@ -4,17 +4,25 @@ import argparse
 import importlib
 import importlib.util
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
 from distattn_jax.tasks import load_config
 from distattn_jax.train import Config, OutputConfig, Run, RunError
-from distattn_jax.train.journal import read
+from distattn_jax.train.journal import last_step
 from distattn_jax.train.options import options_read_by, result_options
+from distattn_jax.train.run import find_runs
+from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.papers.formatting import method_title
-from experiments.papers.stored_results import FOLDER, NEW_FOLDER, AnyPath, update_results_page
+from experiments.papers.stored_results import (
+    FOLDER,
+    NEW_FOLDER,
+    RESULTS_PAGE,
+    AnyPath,
+    update_results_page,
+)
 from experiments.papers.translations import MissingPackageError, add_scores
 from experiments.recipes import find_recipe
 
@@ -33,31 +41,57 @@ PAPERS = {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `report [PATH ...] [--output DIR] [--sentence TEXT]` or `report PAPER [...]`.
+    """Run `report [PATH ...] [--output DIR] [--sentence TEXT] [--json]` or `report PAPER [...]`.
 
     The first form writes tables and figures of runs, the second form the report on a paper.
     """
     parser = make_parser()
     options = parser.parse_args(arguments)
     paper = options.paths[0] if len(options.paths) == 1 else ""
-    if paper not in PAPERS:
-        if options.details or options.update or options.results:
-            parser.error(f"--details, --results and --update need a paper: {', '.join(PAPERS)}.")
-        paths = options.paths or [OutputConfig().directory]
-        print(report(paths, output=options.output, sentence=options.sentence))
+    if paper in PAPERS:
+        if options.sentence:
+            parser.error("--sentence needs runs, not a paper.")
+        if options.update and (options.results or options.output):
+            parser.error("--update reads and writes experiments/results: leave out other folders.")
+        if options.details and options.json:
+            parser.error("--json has the results of every run: leave out --details.")
+        print_paper(paper, options)
         return
-    if options.sentence:
-        parser.error("--sentence needs runs, not a paper.")
-    if options.update and (options.results or options.output):
-        parser.error("--update reads and writes experiments/results: leave out other folders.")
-    folder = options.results or FOLDER
-    if options.details:
-        report_, results = load_paper(paper, folder)
-        print(report_.detail(results, folder))
-    elif options.update:
-        print(update_paper(paper))
+    if options.details or options.update or options.results:
+        parser.error(f"--details, --results and --update need a paper: {', '.join(PAPERS)}.")
+    paths = options.paths or [OutputConfig().directory]
+    with keep_output_for_json(options.json):
+        reports = write_reports(paths, output=options.output, sentence=options.sentence)
+    if options.json:
+        print_json({"experiments": [one.describe() for one in reports]})
     else:
-        print(report_on_paper(paper, folder, options.output or NEW_FOLDER))
+        print("\n".join(one.text for one in reports))
+
+
+def print_paper(paper: str, options: argparse.Namespace) -> None:
+    """Write the report on a paper, and print it as Markdown, or its results as JSON.
+
+    Args:
+      paper: Name of the paper, a key of `PAPERS`.
+      options: Options of the command line.
+    """
+    folder, output = options.results or FOLDER, options.output or NEW_FOLDER
+    path = RESULTS_PAGE if options.update else epath.Path(output) / f"report_{paper}.md"
+    with keep_output_for_json(options.json):
+        if options.details:
+            report, results = load_paper(paper, folder)
+            text = report.detail(results, folder)
+        elif options.update:
+            text = update_paper(paper)
+        else:
+            text = report_on_paper(paper, folder, output)
+    if options.json:
+        report, results = load_paper(paper, folder)
+        names = [name for name in report.experiments if name in results.stored]
+        stored = {name: results.stored[name] for name in names}
+        print_json({"paper": paper, "report": str(path), "experiments": stored})
+    else:
+        print(text)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -75,6 +109,7 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"folder to write to (now: beside the runs; for a paper: {NEW_FOLDER})",
     )
     parser.add_argument("--sentence", metavar="TEXT", help="runs: text whose attention is drawn")
+    add_json_flag(parser)
     parser.add_argument(
         "--results",
         metavar="DIR",
@@ -166,6 +201,56 @@ def report(
 ) -> str:
     """Write report.md and figures for each experiment, and return the Markdown of all reports.
 
+    `write_reports` describes the arguments.
+    """
+    return "\n".join(one.text for one in write_reports(paths, output=output, sentence=sentence))
+
+
+class FoundRun(NamedTuple):
+    """Folder, configuration and result of a run. The result of an unfinished run is None."""
+
+    path: epath.Path
+    config: Config
+    result: dict[str, Any] | None
+
+    @property
+    def title(self) -> str:
+        """Printed name of the method (attention variant or guide) of this run."""
+        return method_title(self.config.methods[0])
+
+
+class WrittenReport(NamedTuple):
+    """Report on the runs of one experiment: its Markdown, and the files that hold it."""
+
+    text: str
+    path: epath.Path
+    figures: list[epath.Path]
+    runs: list[FoundRun]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the paths of the files and the results of all runs, for a JSON document."""
+        return {
+            "experiment": self.runs[0].config.name,
+            "report": str(self.path),
+            "figures": [str(figure) for figure in self.figures],
+            "runs": [
+                {
+                    "run": str(run.path),
+                    "method": run.config.methods[0],
+                    "step": last_step(run.path),
+                    "steps": Run(run.path).steps,
+                    "result": run.result,
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def write_reports(
+    paths: Iterable[AnyPath], *, output: AnyPath | None = None, sentence: str | None = None
+) -> list[WrittenReport]:
+    """Write report.md and figures for each experiment.
+
     Args:
       paths: Folders. Each is the folder of one run, of one experiment (with a subfolder for each
         run), or of several experiments (with a subfolder for each experiment).
@@ -186,27 +271,16 @@ def report(
                 f"paths must hold experiments of different names to be written to {output}; got "
                 f"{same}. Report on them one by one."
             )
-    return "\n".join(
+    return [
         _report_experiment(runs, directory, sentence)
         for runs, directory in zip(experiments.values(), directories, strict=True)
-    )
+    ]
 
 
-class FoundRun(NamedTuple):
-    """Folder, configuration and result of a run. The result of an unfinished run is None."""
-
-    path: epath.Path
-    config: Config
-    result: dict[str, Any] | None
-
-    @property
-    def title(self) -> str:
-        """Printed name of the method (attention variant or guide) of this run."""
-        return method_title(self.config.methods[0])
-
-
-def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: str | None) -> str:
-    """Write report.md and the figures of an experiment, and return the Markdown of the report."""
+def _report_experiment(
+    runs: list[FoundRun], directory: epath.Path, sentence: str | None
+) -> WrittenReport:
+    """Write report.md and the figures of an experiment."""
     require_pandas()
     from experiments.papers.page import read_published
     from experiments.papers.results import Results
@@ -225,11 +299,12 @@ def _report_experiment(runs: list[FoundRun], directory: epath.Path, sentence: st
     parts += _warn_of_differences(runs)
     directory.mkdir(parents=True, exist_ok=True)
     sentence = sentence or getattr(recipe, "SENTENCE", None)
-    for path in draw_run_figures([run.path for run in runs], directory, sentence=sentence):
+    figures = draw_run_figures([run.path for run in runs], directory, sentence=sentence)
+    for path in figures:
         parts.append(f"![{path.stem.replace('_', ' ')}](figures/{path.name})")
     text = "\n\n".join(parts) + "\n"
     (directory / "report.md").write_text(text)
-    return text
+    return WrittenReport(text, directory / "report.md", list(figures), runs)
 
 
 def _list_data_warnings(runs: Sequence[FoundRun]) -> list[str]:
@@ -242,7 +317,7 @@ def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
     """Return all runs under the paths, grouped by the folder of their experiment."""
     groups: dict[epath.Path, dict[epath.Path, FoundRun]] = {}
     for path in map(epath.Path, paths):
-        here = list(_find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
+        here = list(find_runs(path.resolve() if "://" not in str(path) else path, depth=2))
         if not here:
             problem = "holds none" if path.exists() else "does not exist"
             raise RunError(
@@ -255,15 +330,6 @@ def _group_runs(paths: Iterable[AnyPath]) -> dict[epath.Path, list[FoundRun]]:
     return {folder: list(runs.values()) for folder, runs in groups.items()}
 
 
-def _find_runs(path: epath.Path, *, depth: int) -> Iterator[epath.Path]:
-    """Yield the folders of all runs at most `depth` levels below a path."""
-    if (path / "config.json").exists():
-        yield path
-    elif depth and path.is_dir():
-        for inside in sorted(path.iterdir()):
-            yield from _find_runs(inside, depth=depth - 1)
-
-
 def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
     """Return a Markdown list of the unfinished runs and their progress, as one string in a list.
 
@@ -272,9 +338,8 @@ def _list_unfinished(runs: Sequence[FoundRun]) -> list[str]:
     lines = []
     for run in runs:
         if run.result is None:
-            step = max((line["step"] for line in read(run.path)), default=0)
             steps = Run(run.path).steps or "an unknown number"
-            lines.append(f"{run.title}: not finished: step {step} of {steps}")
+            lines.append(f"{run.title}: not finished: step {last_step(run.path)} of {steps}")
     return ["\n".join(f"- {line}" for line in lines)] if lines else []
 
 

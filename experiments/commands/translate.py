@@ -4,19 +4,24 @@ import argparse
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+from etils import epath
 
 from distattn_jax.data import encode
 from distattn_jax.tasks import LoadedModel, Translation, load
 from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_layer
 from distattn_jax.tasks.decoding import decode_lines, translate_tokens
 from distattn_jax.train import RunError
+from distattn_jax.train.journal import last_step
 from distattn_jax.train.progress import Progress
 from experiments.commands.evaluate import add_decoding_flags, decoding_options
 from experiments.commands.predict import add_model_and_file, is_typed, open_lines
 from experiments.commands.train import enable_compilation_cache
 
+SHOWN_LINES = 5  # numbers of lines in a message
+FEW_STEPS = 1000  # A translator with fewer training steps often predicts the end token alone.
 CHUNK = 4096  # number of lines that are sorted by length and translated together
 
 
@@ -35,6 +40,7 @@ def main(arguments: Sequence[str]) -> None:
             layer=None if parsed.layer is None else parsed.layer - 1,
             size=1 if typed else CHUNK,
             total=len(lines) if isinstance(lines, list) and sys.stderr.isatty() else 0,
+            steps=last_step(epath.Path(parsed.run)),
             **decoding_options(parsed),
         )
         for text in translated:
@@ -70,9 +76,12 @@ def translate(
     layer: int | None = None,
     size: int = CHUNK,
     total: int = 0,
+    steps: int | None = None,
     **options: Any,
 ) -> Iterator[str]:
     """Yield the translation of every line, and an empty text for a blank line.
+
+    If the model gives an empty translation, the reason is printed on standard error.
 
     Args:
       loaded: Trained translator.
@@ -83,6 +92,8 @@ def translate(
         most concentrated in the first `size` lines, and prints the layer on standard error.
       size: Number of lines that are sorted by length and translated together.
       total: Number of lines, to show the progress on standard error. 0 shows no progress.
+      steps: Number of training steps of the model, for the reason of an empty translation. None if
+        it is unknown.
       **options: Options of `translate_tokens`.
     """
     if not isinstance(loaded.task, Translation):
@@ -95,8 +106,12 @@ def translate(
         sources = encode(loaded.tokenizer, [line for line in chunk if line])
         with _show_progress(total, done) as progress:
             tokens = translate_tokens(loaded.model, sources, on_batch=progress, **options)
-            done += len(chunk)
         texts = decode_lines(loaded.tokenizer, tokens)
+        numbers = [number for number, line in enumerate(chunk, start=done + 1) if line]
+        empty = {numbers[i]: tokens[i] for i, text in enumerate(texts) if not text}
+        if empty:
+            print(explain_empty(empty, steps), file=sys.stderr)
+        done += len(chunk)
         if alignments:
             aligned = align_words(loaded.model, loaded.tokenizer, sources, tokens)
             if layer is None and aligned:
@@ -108,6 +123,25 @@ def translate(
             ]
         found = iter(texts)
         yield from (next(found) if line else "" for line in chunk)
+
+
+def explain_empty(empty: Mapping[int, Sequence[int]], steps: int | None) -> str:
+    """Return a message that says why translations are empty, and what to do.
+
+    Args:
+      empty: Dict from the number of each line with an empty translation to the tokens of the
+        translation, without the end token.
+      steps: Number of training steps of the model. None if it is unknown.
+    """
+    lines = ", ".join(map(str, list(empty)[:SHOWN_LINES]))
+    lines += ", ..." if len(empty) > SHOWN_LINES else ""
+    has_tokens = any(empty.values())
+    reason = "its tokens have no text" if has_tokens else "the model predicts the end token alone"
+    if steps is not None and steps < FEW_STEPS:
+        advice = f"The model is hardly trained, after {steps} steps; translators need thousands."
+    else:
+        advice = "A smaller --beam or a larger --length-penalty favours longer translations."
+    return f"empty translation of line {lines}: {reason}. {advice}"
 
 
 def format_alignment(alignment: Alignment, layer: int) -> list[str]:

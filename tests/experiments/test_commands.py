@@ -2,6 +2,7 @@
 
 import pytest
 
+from distattn_jax import __version__
 from experiments.__main__ import main
 from experiments.recipes import list_recipes, load_recipe
 
@@ -59,10 +60,25 @@ def test_an_unknown_command_lists_all_commands():
 @pytest.mark.parametrize(("arguments", "code"), [(("--help",), 0), (("-h",), 0), ((), 2)])
 def test_help_lists_every_command_with_its_purpose(capsys, arguments, code):
     assert exit_code(*arguments) == code
-    usage, _, *lines = capsys.readouterr().out.splitlines()
-    assert usage == "usage: python -m experiments COMMAND ..."
+    usage, _, *lines, _, hint = capsys.readouterr().out.splitlines()
+    assert usage == "usage: python -m experiments [--help | --version] COMMAND ..."
+    assert "COMMAND --help" in hint
     assert [line.split()[0] for line in lines] == list(COMMANDS)
     assert all(len(line.split()) > 3 for line in lines)
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out == f"distattn-jax {__version__}\n"
+
+
+def test_a_folder_of_runs_names_the_runs_inside(tmp_path):
+    for method in ("vanilla", "distance_aware"):
+        (tmp_path / "nearest" / method).mkdir(parents=True)
+        (tmp_path / "nearest" / method / "config.json").write_text("{}")
+    runs = "nearest/distance_aware, nearest/vanilla."
+    assert exit_code("predict", "nearest").endswith(f"no config.json. Runs inside: {runs}")
+    assert exit_code("evaluate", ".").endswith(f"Runs inside: {runs}")
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "list"])

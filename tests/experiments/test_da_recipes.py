@@ -92,7 +92,10 @@ def test_a_recipe_trains_and_measures_the_metrics_of_the_paper(recipe, tmp_path)
         lines, pattern = PREDICTIONS[recipe]
         found = list(predict(load(run.path), io.StringIO(lines)))
         assert len(found) == 2
-        assert all(re.fullmatch(pattern, line) for line in found)
+        assert all(re.fullmatch(pattern, prediction.summary) for prediction in found)
+        for prediction, line in zip(found, lines.splitlines(), strict=True):
+            assert prediction.lines.startswith(f"{prediction.summary}\t")
+            assert prediction.lines.endswith(f"\t{line}")
 
 
 def test_a_training_step_of_review_classes_lowers(tmp_path):

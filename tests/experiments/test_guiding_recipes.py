@@ -163,7 +163,7 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert [float(row[1]) for row in rows] == [0.1, 0.01]  # alpha
     assert table[-1].startswith("Best on the validation set: alpha 0.")
     predictions = list(predict(load(run), io.StringIO("good team\tbad team\n")))
-    assert predictions[0].split("\t")[0] in ("entailment", "neutral", "contradiction")
+    assert predictions[0].values["label"] in ("entailment", "neutral", "contradiction")
     monkeypatch.setattr("experiments.recipes.multinli.PAIR", ("good team", "bad team"))
     # The tiny model has 24 positions.
     monkeypatch.setattr("experiments.papers.attention_guiding.head_statistics.MAX_TOKENS", 16)

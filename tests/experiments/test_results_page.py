@@ -1,6 +1,7 @@
 """RESULTS.md holds what `report da`, `guiding`, `shaw` and `when_to_use` print."""
 
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -111,6 +112,12 @@ def test_a_report_of_other_results_reads_them(no_figures, tmp_path, monkeypatch,
     printed = capsys.readouterr().out
     assert "82.39 ± 0.57" in printed  # DA-Transformer on SST
     assert "91.92" not in printed  # on AG's News
+    main(["da", "--results", "mine", "--json"])
+    assert json.loads(capsys.readouterr().out) == {
+        "paper": "da",
+        "report": "results/report_da.md",
+        "experiments": {"sst": content},
+    }
     main(["da", "--details", "--results", "mine"])
     assert "sst/vanilla" in capsys.readouterr().out
     with pytest.raises(RunError, match=r"--results must be a folder .*; nowhere holds none of"):
@@ -136,6 +143,7 @@ def test_an_update_writes_to_the_stored_results_and_the_page(no_figures, tmp_pat
         ["runs", "--details"],
         ["runs", "--results", "x"],
         ["da", "--sentence", "x"],
+        ["da", "--details", "--json"],
         ["da", "--update", "--output", "x"],
         ["da", "--update", "--results", "x"],
     ],

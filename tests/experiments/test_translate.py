@@ -7,9 +7,12 @@ import re
 import shutil
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from flax import nnx
 
 from distattn_jax.tasks import load, load_config
 from distattn_jax.train import Run
@@ -76,6 +79,19 @@ def test_alignments_show_a_source_word_for_each_word(loaded, capsys):
         assert 0.25 <= float(weight) <= 1
 
 
+def test_an_empty_translation_says_why(loaded, capsys):
+    graph, params = nnx.split(loaded.model)
+    untrained = loaded._replace(model=nnx.merge(graph, jax.tree.map(jnp.zeros_like, params)))
+    lines = ["", *SENTENCES[:7]]  # as many sentences as are compiled for already
+    assert list(translate.translate(untrained, lines, steps=3)) == [""] * 8
+    message = capsys.readouterr().err
+    assert message.startswith("empty translation of line 2, 3, 4, 5, 6, ...: ")
+    assert message.endswith("is hardly trained, after 3 steps; translators need thousands.\n")
+    only_end = translate.explain_empty({2: []}, 5000)
+    assert only_end.startswith("empty translation of line 2: the model predicts the end token alo")
+    assert only_end.endswith("--length-penalty favours longer translations.")
+
+
 def test_progress_is_shown_on_a_terminal(loaded, monkeypatch):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
@@ -115,11 +131,17 @@ def test_stored_translations_are_scored_without_data_or_checkpoints(evaluated, t
     scores = capsys.readouterr().out
     assert scores.startswith("Translations of 8 sentences, beam 4")
     assert scores.strip() in printed
+    evaluate.main([str(tmp_path), "--stored", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() == {"run", "task", "split", "translations"}
+    assert document["translations"]["signatures"]["bleu"].startswith("nrefs:1|case:mixed|")
+    assert [one["member"] for one in document["translations"]["members"]] == [0, 1]
 
 
 def test_without_sacrebleu_the_translations_wait_to_be_scored(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    text = evaluate.describe_scores(Run(epath.Path(run)), "test", load_config(run))
+    text, scores = evaluate.describe_scores(Run(epath.Path(run)), "test", load_config(run))
+    assert scores is None
     assert text.startswith(f"The translations are stored in {run / 'translations'}. BLEU and chrF")
     assert text.endswith("Then score them, here or elsewhere, with --stored.")
 

@@ -69,18 +69,52 @@ def test_the_parameters_of_a_module_are_trained_with_the_model():
     assert (learned["shape"][...] != 0).all()
 
 
-def test_a_linen_model_can_own_the_parameters_of_a_variant():
-    class Block(linen.Module):
-        @linen.compact
-        def __call__(self, x):
-            weight = self.param("w", modules.alternating_signs(), (N,))
-            shape = self.param("v", linen.initializers.zeros, (N,))
-            attention_fn = as_attention_fn(DistanceAware(weight, shape))
-            return linen.MultiHeadDotProductAttention(N, attention_fn=attention_fn)(x)
+class LinenBlock(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        variant = nnx.bridge.to_linen(modules.DistanceAware, N, name="variant")()
+        return linen_layer(as_attention_fn(variant))(x)
 
-    variables = jax.jit(Block().init)(jax.random.key(0), X)
-    gradient = jax.jit(jax.grad(lambda v: jnp.square(Block().apply(v, X)).sum()))(variables)
-    assert np.all(gradient["params"]["w"])
+
+def test_the_parameters_of_a_module_are_in_the_tree_of_linen_and_are_trained():
+    def loss(variables):
+        return jnp.square(LinenBlock().apply(variables, X) - X).mean()
+
+    @jax.jit
+    def train_one_step(key):
+        before = LinenBlock().init(key, X)
+        first, gradient = jax.value_and_grad(loss)(before)
+        after = jax.tree.map(lambda x, dx: x - 0.1 * dx, before, gradient)
+        return before, after, loss(after) - first
+
+    before, after, change = train_one_step(jax.random.key(0))
+    assert change < 0
+    for name in ("weight", "shape"):
+        assert np.all(before["params"]["variant"][name] != after["params"]["variant"][name])
+
+
+def test_a_module_that_linen_does_not_train_is_a_warning():
+    module = modules.DistanceAware(N, rngs=nnx.Rngs(0))
+    init = functools.partial(jax.eval_shape, linen_layer(as_attention_fn(module)).init)
+    with pytest.warns(UserWarning, match=r"the NNX module DistanceAware: .*to_linen\(DistanceAw"):
+        init(jax.random.key(0), X)
+
+
+def test_modules_that_are_trained_or_have_no_parameters_give_no_warning():
+    key = jax.random.key(0)  # Every warning is an error in these tests.
+    wrapped = nnx.bridge.to_linen(
+        lambda rngs: nnx_layer(as_attention_fn(modules.DistanceAware(N, rngs=rngs)))
+    )
+    params = jax.eval_shape(wrapped.init, key, X)["params"]
+    assert params["attention_fn"]["variant"]["weight"].shape == (N,)
+    constant = as_attention_fn(modules.DistanceAware(N, rngs=nnx.Rngs(0))())
+    jax.eval_shape(linen_layer(constant).init, key, X)
+    jax.eval_shape(linen_layer(as_attention_fn(Parameterless())).init, key, X)
+
+
+class Parameterless(nnx.Module):
+    def __call__(self):
+        return DotProduct()
 
 
 def test_dropout_and_sown_weights_reach_the_attention():
@@ -96,6 +130,7 @@ def test_dropout_and_sown_weights_reach_the_attention():
     chex.assert_shape(jax.tree.leaves(state), (2, N, 5, 5))
 
 
+@pytest.mark.filterwarnings("ignore:Linen does not train")
 @pytest.mark.parametrize("kind", ["variant", "module"])
 def test_linen_passes_the_mask_and_the_dropout(kind):
     module = modules.DistanceAware(N, rngs=nnx.Rngs(0))

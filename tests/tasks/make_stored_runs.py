@@ -99,7 +99,7 @@ def store_run(name):
     task, model, *_ = load(folder)
     texts = read_texts(task)
     batch = make_batch(task, texts)
-    outputs, predictions = compute_outputs(task, model, batch)
+    outputs, predictions = compute_outputs(task, model, batch, texts)
     expected = {
         "texts": texts,
         "batch": {name: column.tolist() for name, column in batch.items()},

@@ -44,10 +44,18 @@ def test_the_baseline_is_the_most_frequent_label_of_the_training_set():
     assert baseline == {"accuracy": 1 / 4}
 
 
-def test_a_prediction_is_the_most_probable_label_and_its_probability():
-    logits = jnp.log(jnp.asarray([[1.0, 2.0, 5.0], [6.0, 3.0, 1.0]]))
-    lines = tiny.make_task().format_predictions(ClassifierOutput(logits))
-    assert lines == ["c\t0.6250", "a\t0.6000"]
+def test_a_prediction_is_the_most_probable_label_and_the_probabilities():
+    logits = jnp.log(jnp.asarray([[1.0, 2.0, 5.0], [6.0, 3.0, 1.0], [1.0, 1.0, 1.0]]))
+    rows = [{"text": "one"}, {"text": "two\ttabs"}]  # The third example is padding.
+    found = tiny.make_task().make_predictions(rows, ClassifierOutput(logits))
+    assert [one.summary for one in found] == ["c\t0.6250", "a\t0.6000"]
+    assert [one.lines for one in found] == [
+        "c\t0.6250\tb 0.2500, a 0.1250\tone",
+        "a\t0.6000\tb 0.3000, c 0.1000\ttwo tabs",
+    ]
+    assert found[1].values["label"] == "a"
+    assert found[1].values["text"] == "two\ttabs"
+    assert found[1].values["probabilities"] == pytest.approx({"a": 0.6, "b": 0.3, "c": 0.1})
 
 
 REGRESSION = DocumentRegression(DocumentRegressionConfig(), tokenizer=tiny.TOKENIZER)

@@ -19,8 +19,7 @@ from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.train import CheckpointError, Checkpoints, Run, RunError
 from distattn_jax.train import evaluate as evaluate_table
 from distattn_jax.train.state import abstract_state
-from experiments.commands import evaluate, predict
-from experiments.commands.report import report
+from experiments.commands import evaluate, predict, report
 from tests.train.runs import keep_compiled
 
 
@@ -106,10 +105,19 @@ def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, r
     for i, member in enumerate(result["members"]):
         assert {name: column[i] for name, column in metrics.items()} == member["test"]
     metrics = evaluate_table(task, load_parameters(finished_run, task, average=2), table, mesh)
-    evaluate.main([str(finished_run), "--average", "2"])
-    assert f"| 0 | {' | '.join(f'{x[0]:.4f}' for x in metrics.values())} |" in (
-        capsys.readouterr().out
-    )
+    evaluate.main([str(finished_run), "--average", "2", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document.keys() == {"run", "task", "split", "examples", "models"}
+    assert (document["split"], document["examples"]) == ("test", len(table))
+    for i, model in enumerate(document["models"]):
+        member = result["members"][i]
+        assert model == {
+            "member": i,
+            "seed": member["seed"],
+            "setting": member["setting"],
+            "chosen": True,
+            "metrics": {name: column[i] for name, column in metrics.items()},
+        }
 
 
 def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_path, capsys):
@@ -119,8 +127,17 @@ def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_pat
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 5
     assert [lines[i] for i in (2, 4)] == ["", ""]
-    predictions = [lines[i].split("\t") for i in (0, 1, 3)]
-    assert all(label in ("early", "late") and 0.5 <= float(p) <= 1 for label, p in predictions)
+    for line, text in ((lines[0], "a b c"), (lines[1], "h g f")):
+        label, probability, others, shown = line.split("\t")
+        other, rest = others.split(" ")
+        assert {label, other} == {"early", "late"}
+        assert float(rest) == pytest.approx(1 - float(probability), abs=1e-4)
+        assert shown == text
+    predict.main([str(finished_run), str(file), "--average", "1", "--json"])
+    found = json.loads(capsys.readouterr().out)["predictions"]
+    assert [one["line"] for one in found] == [1, 2, 4]
+    assert [one["label"] for one in found] == [lines[i].split("\t")[0] for i in (0, 1, 3)]
+    assert all(one["probabilities"].keys() == {"early", "late"} for one in found)
     with pytest.raises(ValueError, match="FILE must be a file that can be read"):
         predict.main([str(finished_run), str(tmp_path / "nothing")])
     file.write_bytes(b"a b c\n\xff\n")
@@ -128,8 +145,16 @@ def test_the_command_predict_prints_one_line_for_each_text(finished_run, tmp_pat
         predict.main([str(finished_run), str(file)])
 
 
-def test_the_command_report_draws_curves_heads_and_attention(finished_run, tmp_path):
-    text = report([finished_run], output=tmp_path, sentence="a b c")
-    assert "| DA-Transformer |" in text
+def test_the_command_report_draws_curves_heads_and_attention(
+    finished_run, result, tmp_path, capsys
+):
+    report.main([str(finished_run), "--output", str(tmp_path), "--sentence", "a b c", "--json"])
+    (described,) = json.loads(capsys.readouterr().out)["experiments"]
+    assert "| DA-Transformer |" in Path(described["report"]).read_text()
     drawn = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert drawn == {"learning_curves", "heads", "coefficients", "attention"}
+    assert drawn == {Path(path).stem for path in described["figures"]}
+    (run,) = described["runs"]
+    assert run["run"] == str(finished_run)
+    assert run["result"] == result
+    assert (run["step"], run["steps"]) == (result["steps"], result["steps"])

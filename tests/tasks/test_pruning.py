@@ -1,5 +1,7 @@
 """Pruning of attention heads."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -61,8 +63,12 @@ def test_concentration_equals_a_loop_over_keys(letters):
 
 
 def test_the_command_prints_and_stores_measures_of_heads(letters_run, capsys):
-    heads.main([str(letters_run), "--lengths", "24", "48"])
-    printed = capsys.readouterr().out
+    heads.main([str(letters_run), "--lengths", "24", "48", "--json"])
+    (document,) = json.loads(capsys.readouterr().out)["runs"]
+    stored = json.loads((letters_run / "heads.json").read_text())
+    assert document == {"run": str(letters_run), **stored}
+    assert stored.keys() == {"weight", "shape", "pruning", "far"}
+    printed = "\n".join(heads.describe(stored))
     assert "| layer | w > 0 (% of heads) | mean absolute w | mean v |" in printed
     assert "without 1 of 2 heads" in printed
     assert "| uniform attention | 0.0 |" in printed

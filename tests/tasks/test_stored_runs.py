@@ -23,11 +23,13 @@ def make_batch(task, texts):
     return table.take(np.arange(ROWS), int(table.lengths(task.length_columns)[:ROWS].max()))
 
 
-def compute_outputs(task, model, batch):
+def compute_outputs(task, model, batch, texts):
     """Return the first output of the model, e.g. its logits, and the predictions for texts."""
     outputs = jax.jit(task.apply)(model, batch)
-    predicts = isinstance(task, PredictingTask)
-    return np.asarray(outputs[0]), task.format_predictions(outputs) if predicts else None
+    if not isinstance(task, PredictingTask):
+        return np.asarray(outputs[0]), None
+    found = task.make_predictions(texts, outputs)
+    return np.asarray(outputs[0]), [prediction.summary for prediction in found]
 
 
 @pytest.mark.parametrize("name", [task.config_class.task for task in TASKS])
@@ -46,6 +48,6 @@ def test_a_stored_run_loads_and_predicts_as_before(name, tmp_path):
         encoded = make_batch(loaded.task, expected["texts"])
         assert encoded.keys() == batch.keys()
         assert all(np.array_equal(encoded[key], batch[key]) for key in batch)
-    outputs, predictions = compute_outputs(loaded.task, loaded.model, batch)
+    outputs, predictions = compute_outputs(loaded.task, loaded.model, batch, expected["texts"])
     np.testing.assert_allclose(outputs.ravel(), expected["outputs"], rtol=1e-5, atol=1e-5)
     assert predictions == expected["predictions"]

@@ -80,6 +80,22 @@ def run(folder):
     return folder / "runs" / "neighbours" / "relative_position"
 
 
+def read_columns(printed):
+    """Return the words and the tags of all sentences of a column file."""
+    sentences = [block.splitlines() for block in printed.removesuffix("\n\n").split("\n\n")]
+    pairs = [[line.split("\t") for line in lines] for lines in sentences]
+    return [[[pair[i] for pair in sentence] for sentence in pairs] for i in range(2)]
+
+
+def read_json(printed):
+    """Return the words and the tags of all sentences of a JSON document."""
+    document = json.loads(printed)
+    assert document.keys() == {"run", "task", "predictions"}
+    found = document["predictions"]
+    assert [one["line"] for one in found] == list(range(1, len(found) + 1))
+    return [[one[name] for one in found] for name in ("words", "tags")]
+
+
 def test_relative_positions_find_the_word_before_and_predictions_have_the_metrics_of_the_run(
     run, tmp_path, capsys
 ):
@@ -89,8 +105,11 @@ def test_relative_positions_find_the_word_before_and_predictions_have_the_metric
     words, true = zip(*make_sentences(2, 32), strict=True)
     (tmp_path / "texts.txt").write_text("".join(f"{' '.join(row)}\n" for row in words))
     for i, member in enumerate(result["members"]):
-        predict.main([str(run), str(tmp_path / "texts.txt"), "--member", str(i)])
-        predicted = [line.split(" ") for line in capsys.readouterr().out.splitlines()]
+        as_json = ["--json"] if i else []
+        predict.main([str(run), str(tmp_path / "texts.txt"), "--member", str(i), *as_json])
+        printed = capsys.readouterr().out
+        read_words, predicted = read_json(printed) if as_json else read_columns(printed)
+        assert read_words == [list(row) for row in words]
         precision, recall, f1 = conlleval.score(true, predicted)
         accuracy = np.mean(np.concatenate(true) == np.concatenate(predicted))
         found = {name: value for name, value in member["test"].items() if name != "loss"}
@@ -148,7 +167,15 @@ def test_metrics_are_those_of_a_known_example():
     assert task.metrics(jax.device_get(jax.jit(task.counts)(outputs, batch))) == pytest.approx(
         {"accuracy": 0.8, "f1": 0.5, "precision": 0.5, "recall": 0.5}
     )
-    assert task.format_predictions(outputs)[:2] == predicted
+    rows = [{"text": "In the old  town of Ulm ."}, {"text": "Anna Smith ."}]
+    found = task.make_predictions(rows, outputs)
+    assert [one.summary for one in found] == predicted
+    assert found[1].lines == "Anna\tB-PER\nSmith\tI-PER\n.\tO\n"
+    assert found[0].values == {
+        **rows[0],
+        "words": ["In", "the", "old", "town", "of", "Ulm", "."],
+        "tags": predicted[0].split(),
+    }
 
 
 def test_a_word_has_one_token_and_its_bytes():

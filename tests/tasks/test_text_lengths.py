@@ -42,6 +42,14 @@ def test_the_command_prints_and_stores_perplexities(letters_run, capsys):
     assert "trained on 24 tokens. Perplexity on validation by length" in printed
     stored = json.loads((letters_run / "perplexity.json").read_text())
     assert list(stored["lengths"]) == ["24", "48"]
+    perplexity.main([str(letters_run), "--lengths", "24", "--split", "validation", "--json"])
+    (document,) = json.loads(capsys.readouterr().out)["runs"]
+    assert document == {
+        "run": str(letters_run),
+        "split": "validation",
+        "trained_length": 24,
+        "lengths": {"24": stored["lengths"]["24"]},
+    }
 
 
 def test_a_text_that_is_too_short_is_an_error(letters_run):

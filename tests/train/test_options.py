@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
+from distattn_jax.models import METHODS
 from distattn_jax.tasks import ModelConfig, TextClassificationConfig
 from distattn_jax.train import OptimizerConfig, Options, option, options
 from distattn_jax.train.flags import OTHER_NAMES, make_flag, suggest_option
@@ -70,6 +72,26 @@ def test_help_shows_the_explanation_and_the_present_value_of_every_option(capsys
     assert "attentionheads(now:2)" in text
     assert "peaklearningrate;severalvaluesformagrid(now:0.50.25)" in text
     assert "model:Optionsofthesizesandinitialvaluesofthemodel" in text
+
+
+def test_help_shows_common_options_first_and_describes_each_method_once(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        parse("--help")
+    text = capsys.readouterr().out
+    usage_and_help, common, methods, experiment, *_ = re.split(r"\n\n(?=\w.*:\n)", text)[1:]
+    assert "--help" in usage_and_help
+    assert common.startswith("common options:\n  --methods METHOD [METHOD ...]\n")
+    assert experiment.startswith("experiment:")
+    for name in CONFIG.common_options:
+        flag = f"\n  {make_flag(name)} "
+        assert text.count(flag) == common.count(flag)
+    first, *lines = methods.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert first == "METHOD is one of:"
+    listed = [line.split()[0] for line in lines if not line.startswith("   ")]
+    assert listed == [name for name, method in METHODS.items() if not method.has_switches]
+    assert "distance_aware, clipped distance as the factor" in methods
 
 
 @pytest.mark.parametrize(
