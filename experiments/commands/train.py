@@ -30,9 +30,9 @@ from distattn_jax.train.progress import show_elapsed
 from distattn_jax.train.run import experiment_folder
 from distattn_jax.train.run_files import is_disk_full
 from experiments.bench.programs import is_out_of_memory
-from experiments.compilation_cache import enable_compilation_cache
+from experiments.commands._compilation_cache import enable_compilation_cache
+from experiments.papers.terminal import summarize_report
 from experiments.recipes import DEFAULT, load_recipe
-from experiments.terminal import summarize_report
 
 SAVE_MEMORY = (
     "To use less memory, train fewer models at a time (--models-at-once; the same command then "

@@ -34,7 +34,7 @@ from experiments.papers.formatting import (
 )
 from experiments.papers.results import Results, split_setting
 from experiments.papers.statistics import BETTER, UNCLEAR, WORSE, Outcome, compare_values
-from experiments.terminal import describe_short_run
+from experiments.papers.terminal import describe_short_run
 
 # Prediction without a model, by criterion.
 BASELINE_TITLES = {"accuracy": "majority label", "rmse": "mean rating", "mrr": "BM25"}

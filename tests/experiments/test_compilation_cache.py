@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from experiments.compilation_cache import (
+from experiments.commands._compilation_cache import (
     default_folder,
     enable_compilation_cache,
     remove_oldest_files,

@@ -1,4 +1,4 @@
-"""What a training prints: its length, warnings, and a short table of the results."""
+"""Texts that a training prints: its length, warnings, and a short table of the results."""
 
 import dataclasses
 from pathlib import Path
@@ -9,8 +9,8 @@ from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.loop import choose_evaluate_every
 from distattn_jax.train.optimizer import count_warmup_steps
 from experiments.commands.train import describe_steps, group_programs, obey_set_options
+from experiments.papers.terminal import describe_short_run, summarize_report
 from experiments.recipes import load_recipe
-from experiments.terminal import describe_short_run, summarize_report
 
 OWN_DATA = ("text_files", "tagging", "parallel_text", "language_model")
 REPORT = f"""# mine
