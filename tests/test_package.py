@@ -72,6 +72,12 @@ def test_the_version_equals_the_installed_version():
     assert importlib.metadata.version("distattn-jax") == distattn_jax.__version__
 
 
+def test_the_citation_names_this_version_and_license():
+    citation = (ROOT / "CITATION.cff").read_text()
+    found = dict(re.findall(r"^(version|license): (.+)$", citation, re.MULTILINE))
+    assert found == {"version": distattn_jax.__version__, "license": PROJECT["license"]}
+
+
 def test_the_wheel_contains_the_typed_package_alone(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
