@@ -1,7 +1,7 @@
 """Public names are those of public_names.txt, and each change of them is in CHANGELOG.md.
 
 A line of the file is a name. A name that is newer than the list has the mark "# added in VERSION".
-A name that is gone stays in the list, with the mark "# removed in VERSION", or with both marks and a
+A name that is gone stays in the list and has the mark "# removed in VERSION", or both marks with a
 comma between them. The section of CHANGELOG.md about that version must mention the name.
 """
 
