@@ -150,8 +150,9 @@ def list_folders() -> dict[str, dict[str, Any]]:
     The number of files is None if the folder does not exist. The path is None if the cache is
     disabled.
     """
+    values: Any = jax.config.values  # Attributes of the config are not typed.
     places = {
-        "compiled programs (JAX_COMPILATION_CACHE_DIR)": jax.config.jax_compilation_cache_dir,
+        "compiled programs (JAX_COMPILATION_CACHE_DIR)": values["jax_compilation_cache_dir"],
         "prepared data (--data.directory)": DataConfig().directory,
         "runs (--output.directory)": OutputConfig().directory,
     }
