@@ -17,6 +17,7 @@ import numpy as np
 
 import distattn_jax
 from distattn_jax.attention import DistanceAware, attention
+from distattn_jax.tasks import TRAINED, attend_to_texts, load
 
 
 def check_installation() -> None:
@@ -51,8 +52,20 @@ def check_attention() -> None:
     assert np.isfinite(jax.grad(lambda weight: attend(weight).sum())(jnp.array([w]))).all()
 
 
+def check_models() -> None:
+    """Load every trained model of the package, and look at its attention in one sentence."""
+    for folder in TRAINED.values():
+        loaded = load(folder)
+        for part in attend_to_texts(loaded, ["the service was good"]).values():
+            np.testing.assert_allclose(part.maps.sum(axis=-1), 1, rtol=1e-4)
+
+
 if __name__ == "__main__":
     check_installation()
     count = check_public_names(Path(sys.argv[1]))
     check_attention()
-    print(f"distattn_jax {distattn_jax.__version__}: {count} public names and attention work.")
+    check_models()
+    print(
+        f"distattn_jax {distattn_jax.__version__}: {count} public names, attention and "
+        f"{len(TRAINED)} trained models work."
+    )

@@ -91,8 +91,9 @@ def test_the_wheel_contains_the_typed_package_alone(tmp_path):
     assert "distattn_jax/py.typed" in names
     sources = {
         str(path.relative_to(ROOT))
-        for pattern in ("*.py", "page/*")
+        for pattern in ("*.py", "page/*", "trained/*/*")
         for path in (ROOT / "distattn_jax").rglob(pattern)
     }
     assert "distattn_jax/plot/page/page.css" in sources
+    assert "distattn_jax/trained/nearest/model.safetensors" in sources
     assert sources <= set(names)

@@ -163,8 +163,9 @@ def _describe_software(environment: Mapping[str, Any] | None) -> str:
         return ""
     packages = environment.get("packages", {})
     parts = [f"{name} {packages[name]}" for name in ("distattn-jax", "jax") if packages.get(name)]
-    if environment.get("commit"):
-        parts.append(f"commit {environment['commit'][:12]}")
+    commit, _, dirty = (environment.get("commit") or "").partition("-")
+    if commit:
+        parts.append(f"commit {commit[:12]}" + " with uncommitted changes" * bool(dirty))
     return ", ".join([*parts, f"trained on {environment.get('device', 'an unknown device')}"])
 
 
