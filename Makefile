@@ -8,7 +8,7 @@ INSTALLED := $(VENV)/.installed
 # Store compiled modules. Otherwise each of the many processes of the tests compiles them anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install train test lint docs dist clean
+.PHONY: install train test lint docs dist smoke clean
 
 install: $(INSTALLED)  ## create the virtual environment
 
@@ -28,7 +28,11 @@ docs: $(INSTALLED)  ## build the documentation in docs/_build; every warning is 
 	@echo "The documentation is in docs/_build/html/index.html."
 
 dist: $(INSTALLED)  ## build a wheel and a source distribution in dist/
+	rm -f dist/distattn_jax-*
 	$(VENV)/bin/python -m build
+
+smoke: dist  ## install both files of dist/ into fresh environments, and use them
+	PYTHON="$(PYTHON)" .ci/smoke
 
 clean:
 	rm -rf $(VENV) build dist docs/_build

@@ -72,6 +72,12 @@ def test_the_version_equals_the_installed_version():
     assert importlib.metadata.version("distattn-jax") == distattn_jax.__version__
 
 
+def test_the_citation_names_this_version_and_license():
+    citation = (ROOT / "CITATION.cff").read_text()
+    found = dict(re.findall(r"^(version|license): (.+)$", citation, re.MULTILINE))
+    assert found == {"version": distattn_jax.__version__, "license": PROJECT["license"]}
+
+
 def test_the_wheel_contains_the_typed_package_alone(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)],
@@ -85,8 +91,9 @@ def test_the_wheel_contains_the_typed_package_alone(tmp_path):
     assert "distattn_jax/py.typed" in names
     sources = {
         str(path.relative_to(ROOT))
-        for pattern in ("*.py", "page/*")
+        for pattern in ("*.py", "page/*", "trained/*/*")
         for path in (ROOT / "distattn_jax").rglob(pattern)
     }
     assert "distattn_jax/plot/page/page.css" in sources
+    assert "distattn_jax/trained/nearest/model.safetensors" in sources
     assert sources <= set(names)

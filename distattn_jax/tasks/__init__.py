@@ -31,7 +31,7 @@ from distattn_jax.tasks.language_modeling import (
     LanguageModelingConfig,
     LanguageModelingData,
 )
-from distattn_jax.tasks.load import LoadedModel, load, load_config
+from distattn_jax.tasks.load import TRAINED, LoadedModel, load, load_config
 from distattn_jax.tasks.news_recommendation import (
     NewsRecommendation,
     NewsRecommendationConfig,
@@ -57,6 +57,7 @@ from distattn_jax.tasks.registry import (
     prepare,
     read_split,
 )
+from distattn_jax.tasks.save import save
 from distattn_jax.tasks.tagging import Tagging, TaggingConfig, TaggingData, TaggingModelConfig
 from distattn_jax.tasks.text_attention import PartAttention, attend_to_texts, attend_with_encoder
 from distattn_jax.tasks.text_classification import (
@@ -79,6 +80,7 @@ from distattn_jax.tasks.translation import (
 __all__ = [
     "GUIDES",
     "TASKS",
+    "TRAINED",
     "ClaimRanking",
     "ClaimRankingConfig",
     "ClaimRankingData",
@@ -145,5 +147,6 @@ __all__ = [
     "read_split",
     "received_concentration",
     "relation_tables",
+    "save",
     "sentence_attention",
 ]

@@ -1,13 +1,17 @@
-"""Loading of trained models from the folder of a run."""
+"""Loading of trained models from the folder of a run, or from a folder that `save` wrote."""
 
 import dataclasses
+import hashlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors.numpy
 from etils import epath
 from flax import nnx
+from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from distattn_jax import data, sharding
@@ -19,7 +23,15 @@ from distattn_jax.train.options import options_from_dict
 from distattn_jax.train.results import best_member
 from distattn_jax.train.run import AnyPath
 from distattn_jax.train.run_files import read_json
-from distattn_jax.train.state import Training, abstract_state, model_graph
+from distattn_jax.train.state import Training, abstract_model, abstract_state, model_graph
+
+# Folders of the small trained models that the package contains, by name. Their README.md files say
+# what they learned from, and how well.
+TRAINED = {
+    name: Path(__file__).parent.parent / "trained" / name
+    for name in ("language_model", "nearest", "tagger")
+}
+WEIGHTS_FILE = "model.safetensors"  # parameters of one model, instead of checkpoints
 
 
 class LoadedModel(NamedTuple):
@@ -74,9 +86,14 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
     Raises:
       CheckpointError: The run has fewer than `average` checkpoints, or one of them is damaged.
       RunError: The run has no checkpoint, or the newest checkpoint that can be read does not
-        contain the parameters that result.json describes.
+        contain the parameters that result.json describes. Or the folder holds a saved model, and
+        its file of parameters is damaged, or `average` is given.
     """
     run = Run(epath.Path(path))
+    if (run.path / WEIGHTS_FILE).is_file():
+        if average is not None:
+            raise RunError(f"{path} holds one saved model; --average needs a run with checkpoints.")
+        return _read_weights(run, task)
     state = abstract_state(task, sharding.make_mesh(1, 1))
     if average is not None:
         return _average_checkpoints(run, average, state)
@@ -93,6 +110,32 @@ def load_parameters(path: AnyPath, task: TextTask, *, average: int | None = None
             "the same command: it computes the missing steps."
         )
     return training.best.params
+
+
+def name_parameter(path: tuple[str | int, ...]) -> str:
+    """Return the name of a parameter in model.safetensors: its path in the model, with dots."""
+    return ".".join(map(str, path))
+
+
+def _read_weights(run: Run, task: TextTask) -> Any:
+    """Read the parameters of a saved model. Each array has a leading axis of length 1."""
+    file = run.path / WEIGHTS_FILE
+    content = file.read_bytes()
+    digest = run.data.get("files", {}).get(WEIGHTS_FILE)
+    if digest != hashlib.sha256(content).hexdigest():
+        raise RunError(f"{file}: changed after it was saved. Restore it.")
+    try:
+        arrays = safetensors.numpy.load(content)
+    except SafetensorError as error:
+        raise RunError(f"{file}: must be a safetensors file: {error}") from None
+    expected = nnx.traversals.flatten_mapping(abstract_model(task)[1])
+    shapes = {name_parameter(path): leaf.shape for path, leaf in expected.items()}
+    found = {name: array.shape for name, array in arrays.items()}
+    if found != shapes:
+        wrong = sorted(dict(found.items() ^ shapes.items()))
+        raise RunError(f"{file}: does not fit config.json; these parameters differ: {wrong}.")
+    flat = {path: jnp.asarray(arrays[name_parameter(path)])[None] for path in expected}
+    return nnx.traversals.unflatten_mapping(flat)
 
 
 def _average_checkpoints(run: Run, count: int, like: Training) -> Any:
@@ -113,7 +156,7 @@ def load(
     """Load the trained model of a run, with its tokenizer, labels and config.
 
     Args:
-      path: Folder of the run, e.g. runs/nearest/distance_aware.
+      path: Folder of the run, e.g. runs/nearest/distance_aware, or folder that `save` wrote.
       member: Index of the model, if the run trained several models side by side. None selects the
         model with the best validation score. In an unfinished run, None selects model 0.
       average: Number of checkpoints to average. The model has the mean of the current parameters in
@@ -124,18 +167,29 @@ def load(
     """
     task = load_task(path, portable_config(load_config(path)) if portable else None)
     params = load_parameters(path, task, average=average)
-    count = len(list_members(task.config))
+    model = select_model(task, params, choose_member(Run(epath.Path(path)), task.config, member))
+    return LoadedModel(task, model, task.tokenizer, task.labels, task.config)
+
+
+def choose_member(run: Run, config: Config, member: int | None) -> int:
+    """Return the index of a model of a run.
+
+    Args:
+      run: Run.
+      config: Config of the run.
+      member: Index of the model. None selects the model with the best validation score, or model 0
+        in an unfinished run.
+    """
+    count = len(list_members(config))
     if member is None:
-        result = Run(epath.Path(path)).result
-        member = 0 if result is None else best_member(result)
+        result = run.result
+        return 0 if result is None else best_member(result)
     if not 0 <= member < count:
         raise ValueError(
             f"member (--member) must be one of the {count} of the run, 0 to {count - 1}; "
             f"got {member}."
         )
-    return LoadedModel(
-        task, select_model(task, params, member), task.tokenizer, task.labels, task.config
-    )
+    return member
 
 
 def select_model(task: TextTask, params: Any, member: int) -> Any:

@@ -109,10 +109,17 @@ def empty_sums(task: Task) -> MetricSums:
 
 
 @functools.lru_cache(maxsize=8)  # Every program of a run needs it, and a large model takes seconds.
+def abstract_model(task: Task) -> tuple[Any, Any]:
+    """Return the Flax graph definition of the task's model, and the shapes of its parameters."""
+    setting = placeholder_setting(task.config)
+    model = nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0)))
+    graph, state = nnx.split(model)
+    return graph, nnx.to_pure_dict(state)
+
+
 def model_graph(task: Task) -> Any:
     """Return the Flax graph definition of the task's model, for `nnx.merge(graph, params)`."""
-    setting = placeholder_setting(task.config)
-    return nnx.split(nnx.eval_shape(lambda: task.make_model(setting, rngs=nnx.Rngs(0))))[0]
+    return abstract_model(task)[0]
 
 
 def make_initial_state(
