@@ -8,8 +8,8 @@ from experiments.recipes import list_recipes, load_recipe
 
 RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
-    *("bench", "collect", "decode", "evaluate", "explore", "generate", "heads", "list"),
-    *("perplexity", "predict", "report", "search", "speed", "train", "translate"),
+    *("bench", "collect", "decode", "doctor", "evaluate", "explore", "generate", "heads", "list"),
+    *("perplexity", "predict", "report", "save", "search", "speed", "train", "translate"),
 )
 
 
