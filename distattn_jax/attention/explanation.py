@@ -1,8 +1,9 @@
 """Explain the choice of an implementation of attention, and warn about an avoidable slow one.
 
-Both ask the table of implementations, which makes the choice. To explain the choice on a device
-that this machine lacks, the table is asked as if the machine had it. To find what would make a call
-faster, the table is asked for the same call with 16-bit inputs, or with a newer JAX.
+`explain` and `warn_if_slow` ask the table of implementations, which makes the choice. To explain
+the choice on a device that this machine lacks, the table is asked as if the machine had it. To find
+what would make a call faster, the table is asked for the same call with 16-bit inputs, or with a
+newer JAX.
 """
 
 import warnings
@@ -156,9 +157,9 @@ warned_causes: set[tuple[_Cause, ...]] = set()  # causes that this process has w
 
 
 def warn_if_slow(call: AttentionCall) -> None:
-    """Warn if attention on this GPU or TPU is not fused because of its dtype or an old JAX.
+    """Warn if float32 inputs or an old JAX prevent fused attention on this NVIDIA GPU or TPU.
 
-    There is no warning if removing these causes would not help, because the call has another one.
+    There is no warning if a third cause also prevents it, so that removing these two does not help.
     A process warns about the same causes only once.
     """
     platform = devices.local_platform()
@@ -187,7 +188,10 @@ def warn_if_slow(call: AttentionCall) -> None:
 
 
 def _list_causes(call: AttentionCall) -> tuple[_Cause, ...]:
-    """Return the causes of a slow implementation that can be removed. float64 is not removed."""
+    """Return the removable causes of a slow implementation.
+
+    If one input is float64, float32 is no cause: the call needs float64.
+    """
     dtypes = {str(x.dtype) for x in (call.query, call.key, call.value)}
     is_float32 = "float32" in dtypes and "float64" not in dtypes
     is_old = devices.jax_version() < OLDEST_JAX

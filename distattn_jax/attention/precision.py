@@ -54,8 +54,8 @@ def set_precision(name: str | None) -> contextlib.AbstractContextManager:
     """Return a context manager that sets the precision of the matrix products in JAX.
 
     Args:
-      name: Result of `validate_precision`. Nothing is set for None, and for an algorithm that
-        rounds the inputs: the products of 16-bit numbers are exact.
+      name: Result of `validate_precision`. Nothing is set for None and for the names in `ROUNDED`:
+        these round the inputs to 16 bits, and float32 represents each product of two of them.
     """
     if name is None or name in ROUNDED:
         return contextlib.nullcontext()

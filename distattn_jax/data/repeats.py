@@ -1,8 +1,8 @@
 """Search for texts that occur in two of the splits train, validation and test.
 
 A model that has seen a text in training may remember its label, so that its score on such a text is
-too high. Two texts are the same if they differ only in whitespace. Each text is replaced by a
-64-bit hash, so that an example needs 8 bytes of memory, and a collision is very unlikely.
+too high. Two examples are the same if their texts consist of the same words, split at whitespace.
+One 64-bit hash replaces each example, and needs 8 bytes of memory. A collision is very unlikely.
 """
 
 import array
@@ -24,8 +24,8 @@ class Repeats:
       other: Name of the other split.
       count: Number of examples of `split` that also occur in `other`.
       total: Number of all examples of `split`.
-      place: Number of the first of these examples in `split`, counted from 1.
-      other_place: Number of the first equal example in `other`, counted from 1.
+      place: Position in `split`, from 1, of its first example that also occurs in `other`.
+      other_place: Position in `other`, from 1, of the first example that equals it.
     """
 
     split: str
@@ -47,7 +47,7 @@ class Repeats:
 
 
 class TextHashes:
-    """Hashes of the texts of every split."""
+    """Hashes of the examples of every split."""
 
     def __init__(self) -> None:
         self._hashes = {split: array.array("q") for split in SPLITS}
@@ -58,11 +58,12 @@ class TextHashes:
         self._hashes[split].append(hash(tuple(" ".join(text.split()) for text in texts)))
 
     def find_repeats(self) -> list[Repeats]:
-        """Compare the splits, and return an object for each pair of splits that share a text."""
+        """Compare the splits, and return one `Repeats` for each pair that shares an example."""
         hashes = {split: np.asarray(values) for split, values in self._hashes.items()}
         found = []
         for split, other in PAIRS:
-            if not len(hashes[split]):  # Sorting the hashes of a large training set takes seconds.
+            # Skip an empty split: `np.isin` would sort the other one, which can take seconds.
+            if not len(hashes[split]):
                 continue
             (places,) = np.nonzero(np.isin(hashes[split], hashes[other]))
             if len(places):

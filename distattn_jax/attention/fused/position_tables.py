@@ -23,8 +23,9 @@ def make_table(
 ) -> Float[Array, "B N D"]:
     """Return a table of a function f of the relative position, for each example and head.
 
-    The number at index x of a table belongs to the queries i and keys j with i - j = x - S, for x
-    from 0 to T + S, where T and S are the padded numbers of queries and keys.
+    Index x of a table, from 0 to T + S, belongs to the rows i of queries and j of keys with
+    i - j = x - S. T and S are the padded numbers of queries and keys. The relative position is
+    x - S plus the offset of the example.
 
     Args:
       evaluate: Returns f at an array of relative positions, given a variant with the parameters of
@@ -43,10 +44,10 @@ def make_table(
 def bound_table(
     evaluate: Evaluate, variant: Any, block: Block, factor: float
 ) -> Float[Array, "B N D"]:
-    """Return an upper bound of |f| and of |df/dp| for each parameter p of f.
+    """Return a table of the maximum of |f| and of |df/dp| over all parameters p of f.
 
-    The arguments and the order of the result are those of `make_table`. No gradient flows through
-    the bound.
+    The arguments and the layout of the table are those of `make_table`. `factor` must not be
+    negative. No gradient flows through the table.
     """
 
     def evaluate_once(variant: Any, relative_position: Array) -> Float[Array, ""]:
@@ -74,11 +75,11 @@ def _tabulate(
     """
     batch, queries, heads, _ = block.query.shape
     keys = block.key.shape[1]
-    # Padding gets the number of the nearest relative position that occurs: f may overflow beyond.
+    # Only padding has relative positions outside of this range. f may overflow there: clip them.
     relative = jnp.clip(block.relative_positions, 1 - keys, queries - 1)
-    # Examples with the same offset share the table.
     per_head = jax.vmap(one_head, (0, None), axis_size=heads)  # f may have no parameters
     tables = jax.vmap(per_head, (None, 0))(
         broadcast_heads(variant, heads), relative[None, :] + block.offset[:, None]
     )
+    # If there is only one offset, all examples share one table.
     return jnp.broadcast_to(tables, (batch, *tables.shape[1:]))

@@ -1,7 +1,7 @@
 """Assignment of the blocks of rows of all heads to the thread blocks of a kernel.
 
-A kernel is launched with at least one thread block for each processor (SM) of the GPU, if there are
-enough blocks of rows. There are three assignments:
+There are three assignments. The first two launch at least one thread block for each processor (SM)
+of the GPU, if there are enough blocks of rows. The third may launch fewer: see `BlockOrder.parts`.
 
     default             one thread block for each block of rows
     persistent          one thread block for each processor, which computes a block of rows in each
@@ -44,8 +44,9 @@ class BlockOrder(NamedTuple):
         """Number of thread blocks that share the blocks of one head, if `is_within_head`.
 
         It is the smallest number with which the kernel takes the least time, if all blocks take the
-        same time. There are at most two thread blocks for each processor, or one for each head:
-        every thread block needs memory for its sums.
+        same time. To save memory, there are at most two thread blocks for each processor, because
+        every thread block has its own sums. If there are more heads than that, each head of an
+        example gets one thread block.
         """
         pairs, processors = self.batch * self.heads, tile_configs.count_processors()
         most_parts = min(self.blocks, max(1, 2 * processors // pairs))
@@ -96,10 +97,11 @@ class BlockOrder(NamedTuple):
         return GridIndex(lax.div(head, self.heads), lax.rem(head, self.heads), block, self.heads)
 
     def _rotate(self, thread_block: jax.Array, i: jax.Array | int) -> jax.Array:
-        """Return the index of the block of rows of a thread block within round i.
+        """Return the position in round i of the block of rows that a thread block computes.
 
-        Without the rotation, a thread block might get the last block of every head, which has the
-        most work under a causal mask.
+        If a round consists of whole heads, the positions rotate by one in each round. Otherwise the
+        same thread block would always get the last block of a head, which has the most work under a
+        causal mask.
         """
         rotation = 1 if self.thread_blocks % self.blocks == 0 else 0
         return lax.rem(thread_block + i * rotation, self.thread_blocks)

@@ -7,10 +7,11 @@ so that the order of the additions is fixed and there are no atomic operations. 
 the arrays of all warpgroups of a head.
 
 Entry (row, column) of a tile of 64 rows and n columns is on diagonal row - column + n of the tile.
-A thread has two rows r and r + 8 of each 8 columns, so that it first adds up its own entries of
-equal diagonals. The threads of a warp then exchange their sums, and each of the four warps writes
-its part of the diagonals to shared memory. Only a GPU can check this code: the interpreter runs
-plain JAX instead.
+In each group of 8 columns, a thread has two adjacent columns of the rows r and r + 8. Entries
+(r, c) and (r + 8, c + 8) are on the same diagonal, so the thread first adds up such entries. The
+threads of a warp then exchange their sums. Each of the four warps writes the sums over its 16 rows
+to its own part of shared memory, and `add` adds up the four parts. Only a GPU can check this code:
+the interpreter runs plain JAX instead.
 """
 
 from typing import Any
@@ -40,10 +41,10 @@ OUTPUT = "table"  # of the kernel `query_gradient`
 
 
 def count_diagonals(columns: int) -> int:
-    """Return the number of diagonals of a tile of 64 rows, rounded up to a multiple of 128.
+    """Return the length of the array of diagonal sums of a tile of 64 rows, a multiple of 128.
 
-    The diagonals of the tile are the first ones. Each thread of the warpgroup then adds up the same
-    number of diagonals.
+    The tile uses the indices 1 to 63 + `columns`. The other elements are padding, so that each
+    thread of the warpgroup adds up the same number of elements.
     """
     return 64 + columns + -(64 + columns) % THREADS
 
@@ -132,7 +133,7 @@ def _write_warp_sums(buffer: Any, entries: jax.Array, stride: int) -> None:
     Args:
       buffer: Buffer with `stride` numbers for each warp.
       entries: Tile of 64 rows.
-      stride: Distance between the first numbers of two warps in the buffer.
+      stride: Length of the part of the buffer that belongs to one warp.
     """
     assert entries.shape[0] == WARPS * WARP_ROWS, "a warpgroup has 64 rows"
     arguments = (buffer, entries)
@@ -151,10 +152,9 @@ def _write_warp_sums(buffer: Any, entries: jax.Array, stride: int) -> None:
 def _sum_within_thread(tile: Any) -> list[Value]:
     """Return the sums of the entries of a thread that are on the same diagonal.
 
-    A register holds two entries in adjacent columns. Row r and column c of the thread, and row
-    r + 8 and column c + 8, are on the same diagonal. Element k of the result is the sum of all
-    registers of diagonal 8 (k - n / 8) of the thread, for tiles of n columns: the first row of the
-    thread has the diagonal 0 in its first column. The first and the last element are zeros.
+    A register holds two entries in adjacent columns. Count the diagonals from the first row and the
+    first column of the thread. For a tile of n columns, element k of the result is the sum of all
+    registers on diagonal 8 k - n. The first and the last element are zeros.
 
     Args:
       tile: Registers of the tile, a NumPy array.
@@ -188,11 +188,13 @@ class _Threads:
     def exchange(self, pairs: list[Value]) -> list[Value]:
         """Return the sums of the diagonals of the warp, of which each thread gets a part.
 
-        There are 8 k + x diagonals, where x is from 0 to 7. A thread with r - c < 0 has the sum of
-        diagonal 8 k + x with x = r - c + 8 in its element k + 1. In each of three steps, a thread
-        receives sums of a thread whose row differs by the difference of their columns. In the last
-        two steps, a thread keeps only half of its sums and sends the other half, so that thread
-        4 r + q has the sums k = 4 i + q in the end, at x = (r - 2 q) mod 8.
+        Write the index of a diagonal as 8 k + x, with x from 0 to 7. Column c of a thread has
+        x = (r - c) mod 8. If r < c, element k + 1 of the thread holds the sum of diagonal 8 k + x.
+        In each of three steps, a thread adds sums that another thread sends. Both sums have the
+        same x: the rows and the columns of the two threads differ by the same number, modulo 8. The
+        first step adds up the two columns of a pair. In each of the last two steps, a thread keeps
+        half of its sums and sends the other half. In the end, thread 4 r + q has the sums
+        k = 4 i + q, with x = (r - 2 q) mod 8.
 
         Args:
           pairs: Result of `_sum_within_thread`. Each element has two sums, one for each column.
@@ -221,6 +223,7 @@ class _Threads:
         shift = arith.subi(self.row, arith.muli(self.column, self._integer(2)))
         x = arith.andi(shift, self._integer(7))
         index = arith.addi(x, arith.muli(self.column, self._integer(8)))
+        # The first row of warp w is row 16 w of the tile, so that its diagonals begin at 16 w.
         start = arith.muli(self.warp, self._integer(stride + WARP_ROWS))
         index = arith.addi(arith.addi(index, start), self._integer(32 * i))
         return arith.index_cast(ir.IndexType.get(), index)

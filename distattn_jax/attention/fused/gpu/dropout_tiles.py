@@ -4,10 +4,11 @@ A hash of the indices of query i and key j decides whether dropout keeps the wei
 see the module `distattn_jax.hash`. The hashes of queries and of keys are vectors, which are
 computed outside of the kernels and copied like all other vectors. A tile combines them.
 
-One combined word decides about four entries, whose indices differ only in bit 3. All four are in
-registers of the same thread, because a tile has the layout of a WGMMA accumulator, and because its
-first row and its first column are multiples of 16. Each thread computes one word for them. Only a
-GPU can check how the registers are selected: the interpreter runs plain JAX instead.
+One combined word decides about four entries: those of two queries and two keys, whose indices
+differ only in bit 3. All four are in registers of the same thread, because a tile has the layout of
+a WGMMA accumulator, and because its first row and its first column are multiples of 16. The thread
+computes their word once. Only a GPU can check how the registers are selected: the interpreter runs
+plain JAX instead.
 """
 
 from typing import Any
@@ -30,7 +31,7 @@ from distattn_jax.attention.fused.score_map import Scalars, read_dropout_scale
 
 HASH_NAMES = QUERY_HASH, KEY_HASH = "query_hash", "key_hash"  # names of vectors
 WITHOUT_DROPOUT = ("received", "attention_given")  # kernels that sum weights before dropout
-KEPT = 2.0  # factor of kept entries: a float32 number with a single bit
+KEPT = 2.0  # factor of kept entries: as float32, it has only one bit set
 
 
 def drops_weights(kernel: str, operands: Operands) -> bool:
@@ -58,7 +59,7 @@ def drop(context: WarpgroupContext, tile: Tile, entries: jax.Array) -> jax.Array
     """Return `entries` with the entries that dropout drops set to 0.
 
     The entries that dropout keeps are not scaled. Without dropout, return `entries` unchanged. If
-    the numbers have 16 bits, one instruction sets two of them to 0.
+    the numbers have 16 bits, one instruction masks two of them.
 
     Args:
       entries: One number for each entry of the tile, of 32 or 16 bits.
@@ -107,13 +108,13 @@ def kept_factors(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
     if is_interpreted():
         return jnp.where(_select_flags(context, flags), KEPT, 0.0)
     find_byte = _byte_finder(context)
-    # Bit 30 alone is the float32 number 2. Each byte now is either 0 or the first byte of 2.
+    # The float32 number 2 has only bit 30 set. Make each byte 0 or the highest byte of 2.
     flags = (flags >> 1) & jnp.uint32(0x40404040)
 
     def expand_bytes(flags, like):
         factors = np.empty_like(like)
         for position in np.ndindex(factors.shape):
-            selector = find_byte(position) << 12 | 0x444  # byte 4 is a byte of the second word, 0
+            selector = find_byte(position) << 12 | 0x444  # selector 4 reads the second word, 0
             zero = utils.c(0, ir.IntegerType.get_signless(32))
             numbers = [
                 arith.bitcast(ir.F32Type.get(), _permute_bytes(word, zero, selector))
@@ -192,7 +193,7 @@ def _extract_words(flags: np.ndarray, position: tuple[int, ...]) -> list[ir.Valu
 
 
 def _permute_bytes(first: ir.Value, second: ir.Value, selector: int) -> Any:
-    """Return a word of four bytes of two words, with the PTX instruction `prmt`."""
+    """Return a word of four bytes that `selector` picks from two words (PTX `prmt`)."""
     return llvm.inline_asm(
         ir.IntegerType.get_signless(32),
         [first, second],

@@ -3,8 +3,8 @@
 The module `relations` of the package `fused` defines relations, P, W, G and the end relations 0 and
 2k. The tables have one vector for each of the relations 1 to 2k. A warpgroup keeps one row of P for
 each of its queries in shared memory, and one row of G in the backward pass. The columns of such a
-buffer are the relations 1 to 2k, padded to a multiple of 16. The kernels `forward` and
-`query_gradient` fill the buffers before the first tile:
+buffer are the relations 1 to 2k, padded to a multiple of 16. Before the first tile, the kernels
+`forward` and `query_gradient` fill the buffer of P, and `query_gradient` also that of G:
 
     P = Q A_Kᵀ,    G = dO A_Vᵀ
 
@@ -16,15 +16,16 @@ read the buffers, and multiply once more:
     forward           O += W A_V
     query_gradient    dQ += dS A_K
 
-`query_gradient` also writes W and dS to global memory, in 16 bits. W has more columns at the end,
-the first of which contains the weights of relation 0. The gradients of the tables are
-matrix products of W with dO, and of dS with Q. The kernel `key_gradient` reads the weights and
-gradients of band tiles from there, so that it needs neither P nor G.
+`query_gradient` also writes W and dS to global memory, in 16 bits. W has `FIRST_COLUMNS` further
+columns. The first of them is for the weights of relation 0. The gradients of the tables are matrix
+products of W with dO, and of dS with Q. The kernel `key_gradient` reads the weights and gradients
+of band tiles from global memory, and needs neither P nor G.
 
 The vector of relation 0 is treated separately. For keys, it was subtracted from the other vectors
-(see `relations`). For values, it is the input `first_value`. Without dropout, adding one number to
-all cotangents of a query changes no gradient, because the weights sum to 1. G[i, 0] is therefore
-subtracted from G, and far tiles of relation 0 add nothing.
+(see `relations`). For values, it is the input `first_value`. Without dropout, the weights of a
+query sum to 1. Adding one number to the gradients of all its weights then changes no gradient of a
+score. The kernels therefore subtract G[i, 0] from G, and far tiles of relation 0 need no number of
+G.
 """
 
 from typing import Any
@@ -86,10 +87,12 @@ def multiply_query(context: WarpgroupContext) -> Vectors:
 
 
 def multiply_cotangent(context: WarpgroupContext) -> tuple[Vectors, jax.Array]:
-    """Write G to its buffer. Return the numbers of the end relations, and a number to add to -D.
+    """Write G to its buffer. Return the vectors of the end relations, and a vector to add to -D.
 
-    The result is a dict from name to vector, for `add_vectors`, and a vector. Both have one number
-    for each query. Without dropout, G[i, 0] is subtracted from all numbers of query i and from D.
+    Each vector has one number for each query. The first result is a dict for `add_vectors`. It has
+    relation 0 only with dropout, and relation 2k only without a causal mask. Without dropout,
+    G[i, 0] is subtracted from all numbers of query i, and is the second result. With dropout, the
+    second result is 0.
     """
     if "value_table" not in context.tables:
         return {}, mosaic.full((ROWS,), 0.0)
@@ -120,12 +123,14 @@ def add_relation_values(
     logsumexp: jax.Array,
     ends: list[jax.Array],
 ) -> jax.Array:
-    """Return `values` plus W A_V, from the scores in the buffer of P.
+    """Return `values` plus the vectors of all relations, weighted by W.
+
+    The weights W come from the scores in the buffer of P. Relations 0 and 2k use `ends` instead.
 
     Args:
       values: Normalised sum of values for each query.
       logsumexp: Logsumexp of the scores of each query, to base 2.
-      ends: Relation weights of relation 0 and, unless the mask is causal, of relation 2k.
+      ends: Final weights of relation 0 and, unless the mask is causal, of relation 2k.
     """
     multiplier = context.score_map.scoring.score_multiplier(None)
     plgpu.commit_smem()  # The scores of other threads must have arrived.
@@ -228,8 +233,8 @@ def _read_chunk(
 ) -> jax.Array:
     """Return `convert` of some columns of a buffer, which has one row for each query.
 
-    The result is 0 for the relations 1 to 2k - 1 of which no tile was visited. The numbers of
-    relation 2k are not converted: they come from `ends`.
+    The result is 0 in padding columns, and for a key in no visited tile. The column of relation 2k
+    comes from `ends`, without `convert`.
 
     Args:
       buffer: Name of the buffer.
@@ -242,7 +247,8 @@ def _read_chunk(
     distance = context.score_map.scoring.clip_distance
     columns = mosaic.expand_per_column(mosaic.column_indices(count), tile.shape)
     rows = mosaic.expand_per_row(mosaic.row_indices(ROWS), tile.shape)
-    # Column c belongs to relation r = c + 1, and query i and relation r to key i + offset + r - k.
+    # Column c belongs to relation r = c + 1. Relation r of query i has the key i + offset + r - k.
+    # `keys`, `first` and `end` are counted from `first_key`.
     first_key = context.row + read_lengths(context.scalars).offset + start + 1 - distance
     assert context.visited_columns is not None, "kernels with tables know the visited columns"
     first, end = (bound - first_key for bound in context.visited_columns)

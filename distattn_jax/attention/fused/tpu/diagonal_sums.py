@@ -1,9 +1,10 @@
 """Sums of the entries of a tile along its diagonals, for the gradient of `Operands.table`.
 
-All entries (i, j) of the score map with the same j - i belong to the same number of the table, so
-that the gradient of this number is the sum over a diagonal. A group of 128 queries of a tile is
-rearranged to one row per diagonal and one column per query, as in `position_tiles`. A matrix
-product with ones then adds up the columns, and places the sums of 128 diagonals in one row.
+All entries of the score map with the same relative position i - j of query i and key j share one
+number of the table. The gradient of this number is thus the sum over a diagonal. A group of 128
+queries of a tile is rearranged to one row per diagonal and one column per query, as in
+`position_tiles`. A matrix product with ones then adds up each row, and returns 8 equal rows with
+one column per diagonal.
 """
 
 import jax
