@@ -19,7 +19,6 @@ from distattn_jax.attention.fused_kernels import OLDEST_JAX
 from distattn_jax.attention.implementations import IMPLEMENTATIONS, list_candidates
 
 PLATFORMS = {"cuda": "NVIDIA GPUs", "tpu": "TPUs"}  # names of the platforms with fused kernels
-GPU_PLATFORMS = ("cuda", "rocm")
 # Chips that an explanation assumes if this machine has none.
 ASSUMED_CAPABILITY = 9.0
 ASSUMED_TPU = "TPU v5e"
@@ -84,7 +83,7 @@ def explain(call: AttentionCall, name: str | None) -> Explanation:
       name: Argument `implementation` of `attention`.
     """
     local, version = devices.local_machine(), devices.jax_version()
-    gpu = local if local.platform in GPU_PLATFORMS else None
+    gpu = local if devices.has_gpu() else None
     tpu = local if local.platform == "tpu" else None
     return Explanation(
         _explain_on(gpu or Machine("cuda", [ASSUMED_CAPABILITY], [], version), call, name, not gpu),
