@@ -180,7 +180,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     bench = choose_defaults(bench, list_set_options(arguments))
     with keep_output_for_json(bench.json):
-        content, bad = run(bench, started)
+        content, bad = measure_and_write(bench, started)
     if bench.json:
         print_json(content)
     if bad:
@@ -206,7 +206,7 @@ def choose_defaults(bench: Bench, set_options: Collection[str]) -> Bench:
     return dataclasses.replace(bench, shapes=(), cases=cases)
 
 
-def run(bench: Bench, started: float) -> tuple[dict[str, Any], list[str]]:
+def measure_and_write(bench: Bench, started: float) -> tuple[dict[str, Any], list[str]]:
     """Measure all cases, print their rows, and write them to the output folder, if there is one.
 
     Args:
@@ -284,8 +284,8 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
     w is the distance weight of a head, and v is the shape of its sigmoid. The options of this run
-    are the only entry of the list "runs". Options that are paths are left out. `add_rows` appends
-    this entry to the list of earlier runs.
+    are the only entry of the list "runs". Options that are paths or empty lists are left out.
+    `add_rows` appends this entry to the list of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
     named = CPU_SHAPES if on_cpu else SHAPES
@@ -294,6 +294,7 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
         shapes[name] = shape if on_cpu else choose_calls(shape)
     automatic = "float32" if on_cpu else "bfloat16"
     described = environment()
+    config = {name: value for name, value in result_options(bench).items() if value != []}
     run = {name: described[name] for name in ("time", "commit")}
     run |= {"torch": pytorch.find_version()} if bench.peers else {}
     return {
@@ -303,7 +304,7 @@ def describe_setup(bench: Bench) -> dict[str, Any]:
         "shapes": {name: shape._asdict() for name, shape in shapes.items()},
         "w": {"local": LOCAL, "global": GLOBAL},
         "v": V,
-        "runs": [run | {"config": result_options(bench)}],
+        "runs": [run | {"config": config}],
     }
 
 
