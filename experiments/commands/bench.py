@@ -34,6 +34,7 @@ from experiments.bench.cases import (
     DEFAULT_CASES,
     OWN_SHAPE_CASES,
     REFERENCE_CASE,
+    TIMED_BASELINES,
     missing_device,
 )
 from experiments.bench.measure import WRONG, Settings, measure_shape
@@ -90,8 +91,8 @@ class Bench(Options):
         DEFAULT_CASES,
         f"cases to time; the reference {REFERENCE_CASE} is always timed first; {BY_HAND} means all "
         f"{len(BY_HAND_CASES)} cases that compare xla with attention written by hand; with "
-        f"--shape, the default is each attention variant once, and the reference is {BASELINES[1]} "
-        "where there is no NVIDIA GPU",
+        "--shape, the default is each attention variant once, and the cases that are always timed "
+        f"are {' and '.join(TIMED_BASELINES)}, where they can run",
         choices=(*ALL_CASES, BY_HAND),
     )
     dtype: str = option(
@@ -139,13 +140,13 @@ class Bench(Options):
     def ordered_cases(self) -> list[str]:
         """Names of the cases in the order of their measurement: those that others need first.
 
-        The first case is the reference case. At an own shape, it is the first baseline that can run
-        on this device.
+        The first case is the reference case. At an own shape, the baselines come first. Those of
+        `TIMED_BASELINES` that can run on this device are added.
         """
         if not self.shape:
             return list(dict.fromkeys((REFERENCE_CASE, *self.timed_cases)))
-        first = next(case for case in BASELINES if not missing_device(ALL_CASES[case]))
-        names = {first, *self.timed_cases}
+        added = (case for case in TIMED_BASELINES if not missing_device(ALL_CASES[case]))
+        names = {*added, *self.timed_cases}
         others = [case for case in self.timed_cases if case not in BASELINES]
         return [*(case for case in BASELINES if case in names), *others]
 

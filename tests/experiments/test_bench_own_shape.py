@@ -96,6 +96,12 @@ def test_the_default_cases_of_a_cpu_need_no_other_device():
     assert named.ordered_cases == ["vanilla_cudnn", "alibi"]
 
 
+def test_a_gpu_is_also_compared_with_jax_nn_because_cudnn_refuses_some_calls(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    chosen = parse("--shape", "1,2,3,4", "--cases", "alibi").ordered_cases
+    assert chosen == ["vanilla_cudnn", "vanilla_jax_nn", "alibi"]
+
+
 def test_baselines_come_first_so_that_the_next_replaces_one_that_fails():
     chosen = parse("--shape", "1,2,3,4", "--cases", "alibi", "vanilla_xla").ordered_cases
     assert chosen == ["vanilla_jax_nn", "vanilla_xla", "alibi"]
