@@ -119,6 +119,15 @@ BY_HAND_CASES = {
     if implementation != "jax_nn" or case.variant is dot_product
 }
 ALL_CASES = CASES | BY_HAND_CASES
+# Dot-product attention to which the cases of a user's own shape are compared: the first of these
+# cases that is timed is the baseline of the shape.
+BASELINES = (REFERENCE_CASE, "vanilla_jax_nn", "vanilla_xla")
+TIMED_BASELINES = BASELINES[:2]  # These are timed with all `--cases`, where they can run.
+# Cases that are timed by default at a user's own shape: each attention variant once.
+OWN_SHAPE_CASES = (
+    *(*BASELINES, "vanilla", "distance_aware", "relative_position", "transformer_xl"),
+    *("adapted", "alibi"),
+)
 DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 
