@@ -21,11 +21,7 @@ OPTIONS = {
     "linear": Rotary(linear_factor=4.0),
     "ntk": Rotary(share=0.5, ntk_factor=8.0, interleaved=True),
 }
-POSITIONS = {
-    "first": (30_000, 30_000 + STEPS[None].repeat(B, axis=0)),
-    "first of each example": (np.asarray([3, 2000]), np.asarray([3 + STEPS, 2000 + STEPS])),
-    "all": (np.asarray([[7, 3, 1, 0, 90]]), np.asarray([[7, 3, 1, 0, 90]] * B)),
-}
+FAR = np.asarray([STEPS, 30_000 + STEPS])  # positions of the two examples
 compiled = functools.partial(jax.jit, static_argnums=1)(rotate)
 
 
@@ -43,20 +39,31 @@ def rotate_by_oracle(x, options, positions):
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_rotation_equals_the_oracle(options):
-    for positions, expanded in POSITIONS.values():
-        wanted = rotate_by_oracle(X, options, expanded)
-        found = compiled(jnp.float32(X), options, jnp.asarray(positions))
-        np.testing.assert_allclose(found, wanted, atol=1.5e-6)
+    found = compiled(jnp.float32(X), options, FAR)
+    np.testing.assert_allclose(found, rotate_by_oracle(X, options, FAR), atol=1.5e-6)
+
+
+@pytest.mark.parametrize(
+    ("positions", "expanded"),
+    [
+        (2000, [2000 + STEPS] * B),
+        (np.asarray([0, 30_000]), FAR),
+        (np.asarray([[7, 3, 1, 0, 90]]), [[7, 3, 1, 0, 90]] * B),
+    ],
+    ids=["first", "first of each example", "shared by all examples"],
+)
+def test_positions_may_be_those_of_the_first_tokens(positions, expanded):
+    found = compiled(jnp.float32(X), Rotary(), positions)
+    np.testing.assert_allclose(found, rotate_by_oracle(X, Rotary(), expanded), atol=1.5e-6)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 2**-8), ("float64", 1e-10)])
 def test_the_result_has_the_dtype_of_the_input(dtype, tolerance):
-    positions, expanded = POSITIONS["first"]
     with jax.enable_x64(dtype == "float64"):
         x = jnp.asarray(X, dtype)
-        found = compiled(x, Rotary(), positions)
+        found = compiled(x, Rotary(), FAR)
         assert found.dtype == dtype
-        wanted = rotate_by_oracle(x, Rotary(), expanded)
+        wanted = rotate_by_oracle(x, Rotary(), FAR)
         np.testing.assert_allclose(found.astype(float), wanted, atol=tolerance, rtol=tolerance)
 
 
@@ -102,12 +109,10 @@ def rotate_like_gptj(x, angles):
     ids=["llama", "gpt_neox", "gptj", "linear", "ntk"],
 )
 def test_rotation_equals_hugging_face(options, width, apply, scaling):
-    positions = 1000 * STEPS
-    angles = positions[:, None] * llama_frequencies(options.base, width, **scaling)
+    positions = 1000 * STEPS[None].repeat(B, axis=0)
+    angles = positions[0, :, None] * llama_frequencies(options.base, width, **scaling)
     wanted = np.concatenate([apply(X[..., :width], angles), X[..., width:]], axis=-1)
-    np.testing.assert_allclose(
-        compiled(jnp.float32(X), options, positions[None]), wanted, atol=1e-6
-    )
+    np.testing.assert_allclose(compiled(jnp.float32(X), options, positions), wanted, atol=1e-6)
 
 
 # -- scores
