@@ -194,17 +194,15 @@ def _expand_positions(positions: Any, shape: tuple[int, ...]) -> Int[Array, "...
             f"positions must be an integer or an array of integers; got {positions!r}."
         )
     given = jnp.shape(positions)
-    positions = jnp.asarray(positions, jnp.int32)
-    if positions.ndim < len(shape):
-        count = jnp.arange(shape[-1], dtype=jnp.int32)
-        positions = positions[..., None] + jnp.expand_dims(count, range(positions.ndim))
-    positions = jnp.expand_dims(positions, range(len(shape) - positions.ndim))
-    fits = positions.ndim == len(shape) and all(
-        size in (1, wanted) for size, wanted in zip(positions.shape, shape, strict=True)
-    )
-    if not fits:
+    wanted = shape if len(given) == len(shape) else shape[:-1]
+    pairs = zip(given[::-1], wanted[::-1], strict=False)  # Leading axes may be missing.
+    if len(given) > len(wanted) or any(size not in (1, full) for size, full in pairs):
         raise ValueError(
             f"positions must broadcast to {shape[:-1]}, one first position per example, or to "
             f"{shape}, one position per token; got {given}."
         )
-    return positions
+    positions = jnp.asarray(positions, jnp.int32)
+    if len(given) < len(shape):
+        count = jnp.arange(shape[-1], dtype=jnp.int32)
+        positions = positions[..., None] + jnp.expand_dims(count, range(positions.ndim))
+    return jnp.expand_dims(positions, range(len(shape) - positions.ndim))

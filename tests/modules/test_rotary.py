@@ -31,7 +31,7 @@ def decode(attend, x):
 
 @pytest.mark.usefixtures("eight_devices")
 def test_a_variant_on_a_mesh_equals_the_oracle_with_grouped_queries_and_an_offset():
-    attend = layer("distance_bias", rotary=ROTARY, num_key_value_heads=2)
+    attend = layer("distance_aware_sigmoid", rotary=ROTARY, num_key_value_heads=2)
     x, keys, offset = draw(2, 3, D), draw(2, 7, D, seed=1), np.asarray([4, 2])
     query, key, value = (
         np.einsum("btd,dnh->btnh", inputs, dense.kernel[...])
@@ -39,7 +39,7 @@ def test_a_variant_on_a_mesh_equals_the_oracle_with_grouped_queries_and_an_offse
     )
     query = oracles.rotate(query, offset[:, None] + np.arange(3), ROTARY.base, 4)
     key = oracles.rotate(key, [np.arange(7)] * 2, ROTARY.base, 4)
-    variant = oracles.distance_bias(oracles.kerple_log, *attend.variant.parameters)
+    variant = oracles.distance_aware(attend.variant.weight[...], (), "sigmoid", "early_multiply")
     values, *_ = oracles.attend(query, key, value, **variant, query_offset=offset, is_causal=True)
     wanted = np.einsum("btnh,nhd->btd", values, attend.out.kernel[...])
 
@@ -70,14 +70,6 @@ def test_a_cache_with_a_length_for_each_example_equals_the_causal_pass():
 
     step, whole = compute_both(block)
     chex.assert_trees_all_close(step, whole[jnp.arange(2), lengths], **CLOSE)
-
-
-def test_packed_sequences_equal_separate_sequences():
-    attend, x = layer("dot_product", rotary=ROTARY), draw(1, 6, D)
-    segments = np.asarray([[0, 0, 0, 1, 1, 1]])
-    packed = call(attend, x, query_segments=segments, is_causal=True)
-    separate = call(attend, x.reshape(2, 3, D), is_causal=True)
-    chex.assert_trees_all_close(packed.reshape(2, 3, D), separate, **CLOSE)
 
 
 def test_our_layer_and_a_layer_of_flax_decode_with_rotary_positions():
