@@ -100,9 +100,9 @@ def rotate(
 ) -> Float[Array, "*batch T N H"]:
     """Rotate queries or keys by their positions. The result has the dtype of the input.
 
-    Queries and keys must count positions from the same origin. Which origin is irrelevant, because
-    only differences of positions matter. For several sequences packed into a row, the positions in
-    the row therefore serve as well as those in the sequences.
+    Only differences of positions matter, so that positions may count from any origin, the same for
+    queries and keys. If several sequences are packed into a row, the positions in the row give the
+    same scores as the positions in each sequence.
 
     Example:
       >>> x = jnp.ones((1, 5, 2, 8))
@@ -173,11 +173,12 @@ def _find_angles(
       frequencies: Angle between neighbouring positions for each pair.
       dtype: float32 or float64.
     """
-    turns = np.mod(frequencies / (2 * math.pi), 1.0)  # A position is an integer number of steps.
+    # Positions are integers, so that whole turns between neighbours change nothing.
+    turns = np.mod(frequencies / (2 * math.pi), 1.0)
     bits = 8 * jnp.dtype(dtype).itemsize
     below_unit = 2 * math.pi * (turns - np.ldexp(np.round(np.ldexp(turns, bits)), -bits))
-    below_unit = jnp.expand_dims(jnp.asarray(below_unit, dtype), range(positions.ndim))
-    return multiply_turns(positions, turns, dtype) + positions[..., None].astype(dtype) * below_unit
+    rest = jnp.expand_dims(jnp.asarray(below_unit, dtype), range(positions.ndim))
+    return multiply_turns(positions, turns, dtype) + positions[..., None].astype(dtype) * rest
 
 
 def _expand_positions(positions: Any, shape: tuple[int, ...]) -> Int[Array, "..."]:

@@ -155,8 +155,8 @@ class Method:
         the position information that a model uses. These numbers may be traced, so that one
         compiled program can train models with different position information.
       layer_arguments: Additional arguments of `TransformerLayer`.
-      rotates: True if the queries and keys of self-attention are rotated by their positions.
       has_distance_weights: True if the attention of each head has a distance weight w.
+      rotates: True if the queries and keys of self-attention are rotated by their positions.
     """
 
     title: str
@@ -165,8 +165,8 @@ class Method:
     positions: bool = False
     has_switches: bool = False
     layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    rotates: bool = False
     has_distance_weights: bool = False
+    rotates: bool = False
 
     def position_scale(self, sizes: Sizes) -> Number | None:
         """Return the factor of the sinusoidal position encodings, or None to add no encodings."""

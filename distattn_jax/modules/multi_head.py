@@ -199,9 +199,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                     key_segments = query_segments
             elif self.rotary is not None and not decode:
                 check_self_attention(inputs_q.shape[-2], inputs_k.shape[-2], query_offset)
-            cached = self.cache_index[...] if decode and self.cache_index is not None else 0
+            first = self.cache_index[...] if decode and self.cache_index is not None else 0
             key, value = self.project_key_value(
-                inputs_k, inputs_v, positions=cached, qkv_sharding=qkv_sharding
+                inputs_k, inputs_v, positions=first, qkv_sharding=qkv_sharding
             )
         overflows: bool | Array = False
         if decode:
@@ -243,8 +243,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             attended.values, out_sharding or jax.typeof(inputs_q).sharding
         )
         if decode:  # only now, because a call that raises an error must not change the cache
-            caches: Any = (self.cached_key, self.cached_value, self.cache_index)
-            for cache, x in zip(caches, (key, value, query_offset + new_keys), strict=True):
+            cached: Any = (self.cached_key, self.cached_value, self.cache_index)
+            for cache, x in zip(cached, (key, value, query_offset + new_keys), strict=True):
                 cache[...] = x
         if not (received or weights):
             return output

@@ -1,4 +1,4 @@
-"""Layers with rotary positions: values, caches, packed sequences, meshes, layers of Flax."""
+"""Layers with rotary positions: values, meshes, caches, layers of Flax, the method."""
 
 import chex
 import jax
