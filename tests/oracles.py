@@ -1,4 +1,4 @@
-"""Float64 NumPy oracles of the six attention variants: the printed equations in plain loops.
+"""Float64 NumPy oracles of the six attention variants and of rotary positions, in plain loops.
 
 They share no code with the package and import nothing but NumPy. The loop `attend` computes every
 variant. A variant is a dict of keyword arguments for `attend`, made by the function of its name:
