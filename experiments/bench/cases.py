@@ -19,6 +19,7 @@ from experiments.bench.variants import (
     GLOBAL,
     LOCAL,
     adapted,
+    cosine_bias,
     distance_aware,
     distance_bias,
     dot_product,
@@ -94,8 +95,11 @@ CASES = {
     "kerple_log": Case(partial(distance_bias, function="kerple_log")),
     "kerple_power": Case(partial(distance_bias, function="kerple_power")),
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
+    "own_bias_2": Case(partial(cosine_bias, parameters=2)),
+    "own_bias_12": Case(partial(cosine_bias, parameters=12)),
 }
-DEFAULT_CASES = tuple(name for name in CASES if name != "relative_position_64")  # of the table
+EXTRA_CASES = ("relative_position_64", "own_bias_2", "own_bias_12")  # not in the table
+DEFAULT_CASES = tuple(name for name in CASES if name not in EXTRA_CASES)
 # Cases that compare "xla" with attention written by hand.
 BY_HAND = "by_hand"
 COMPARED = {
