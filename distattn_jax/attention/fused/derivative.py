@@ -97,7 +97,7 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
 
     These are the radius of each head (see `saturation`), the mask of heads with small scores (see
     `small_scores`), and the relation products (see `relations`). The fields that the kernels do not
-    read become None: `table_bound` and, if the scoring has relations, `key_table` and
+    read become None: `factor_bound` and, if the scoring has relations, `key_table` and
     `value_table`. Kernels that multiply the tables read a changed `key_table` instead of products.
     """
     found = None
@@ -106,7 +106,7 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     if found is not None:
         operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
     operands = operands._replace(
-        has_small_scores=find_small_scores(plan, operands), table_bound=None
+        has_small_scores=find_small_scores(plan, operands), factor_bound=None
     )
     if not plan.scoring.clip_distance:
         return operands

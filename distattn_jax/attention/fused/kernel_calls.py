@@ -57,7 +57,8 @@ class KernelCall(NamedTuple):
         `ScoreMap.has_moving_rows`. `resident` belongs to diagonals in this kernel.
       relations: Arrays of the shape (B, T, N, R) with one number for each query and relation: see
         `relations`.
-      table: Function of the relative position, for `TableScoring`: see `Operands.table`.
+      position_tables: Functions of the relative position, for `TableScoring`, by name: see
+        `Operands.position_tables`.
       skipped_sums: Sums over the tiles that the kernel skips, which it adds to its results.
       output_types: Dict from name to shape and dtype of each output. Outputs belong to the rows of
         the score map.
@@ -70,7 +71,7 @@ class KernelCall(NamedTuple):
     streamed: Arrays
     moving: Arrays
     relations: Arrays
-    table: Array | None
+    position_tables: Arrays
     skipped_sums: Arrays
     output_types: dict[str, jax.ShapeDtypeStruct]
 
@@ -129,8 +130,8 @@ class KernelCalls(abc.ABC):
         """Run a kernel. Return a dict from name to output, in the layout of `KernelCall`.
 
         The dict has more entries than `KernelCall.output_types` if the scoring needs them:
-        `relation_weights` of `forward`, and `table`, `relation_products` and `positions` of
-        `query_gradient`.
+        `relation_weights` of `forward`, and `relation_products`, `positions` and the names of
+        `Scoring.table_names` of `query_gradient`.
         """
 
     @property
@@ -224,7 +225,8 @@ class KernelCalls(abc.ABC):
         gradients = QueryGradients(
             query=outputs["query"],
             coefficients=self._combine_coefficient_gradients(parts),
-            table=outputs.get("table"),
+            factor_table=outputs.get("factor_table"),
+            bias_table=outputs.get("bias_table"),
             relation_products=outputs.get("relation_products"),
             position_query=outputs.get("position_query"),
             positions=outputs.get("positions"),
@@ -342,7 +344,7 @@ class KernelCalls(abc.ABC):
         relation_matrices: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return a `KernelCall` with the given arrays, the masks and the table of the call.
+        """Return a `KernelCall` with the given arrays, the masks and the tables of the call.
 
         The arguments that are not listed here are fields of `KernelCall`.
 
@@ -380,7 +382,7 @@ class KernelCalls(abc.ABC):
             streamed={**streamed, **column_masks},
             moving=moving,
             relations={name: x for name, x in relations.items() if x is not None},
-            table=self.operands.table,
+            position_tables=self.operands.position_tables,
             skipped_sums=skipped_sums,
             output_types=output_types,
         )

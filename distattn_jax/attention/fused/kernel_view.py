@@ -85,9 +85,9 @@ class KernelForm(NamedTuple):
       query: Queries that are multiplied by keys.
       key: Keys.
       coefficients: C numbers for each head, which the scoring needs. None if it needs none.
-      table: Function f of the relative position, for `TableScoring`: see `Operands.table`. None for
-        other scorings.
-      table_bound: Bound of f and of its derivatives: see `Operands.table_bound`.
+      factor_table: Function by which q · k is multiplied: see `Operands.factor_table`.
+      bias_table: Function that is added to the score: see `Operands.bias_table`.
+      factor_bound: Bound of the factor and of its derivatives: see `Operands.factor_bound`.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
       position_query: Queries that are multiplied by position vectors, or None.
@@ -103,8 +103,9 @@ class KernelForm(NamedTuple):
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     coefficients: Float[Array, "B N C"] | None = None
-    table: Float[Array, "B N D"] | None = None
-    table_bound: Float[Array, "B N D"] | None = None
+    factor_table: Float[Array, "B N D"] | None = None
+    bias_table: Float[Array, "B N D"] | None = None
+    factor_bound: Float[Array, "B N D"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     position_query: Float[Array, "B T N H"] | None = None

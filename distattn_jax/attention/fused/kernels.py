@@ -60,7 +60,8 @@ class QueryGradients(NamedTuple):
     Attributes:
       query: Gradient of the queries.
       coefficients: Gradient of `Operands.coefficients`.
-      table: Gradient of `Operands.table`.
+      factor_table: Gradient of `Operands.factor_table`.
+      bias_table: Gradient of `Operands.bias_table`.
       relation_products: Gradient of `Operands.relation_products`.
       position_query: Gradient of the queries that are multiplied by position vectors.
       positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
@@ -70,7 +71,8 @@ class QueryGradients(NamedTuple):
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
-    table: Float[Array, "B N D"] | None
+    factor_table: Float[Array, "B N D"] | None
+    bias_table: Float[Array, "B N D"] | None
     relation_products: Float[Array, "B T N R"] | None
     position_query: Float[Array, "B T N H"] | None
     positions: Float[Array, "#B D #N H"] | None = None

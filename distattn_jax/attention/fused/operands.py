@@ -23,9 +23,9 @@ def select_precision(dtype: Any) -> lax.Precision | None:
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `table`, `key_table`,
-    `value_table`, `relation_products`, `position_query` and `positions`. A relation is a relative
-    position, clipped at the distance k: see `relations`.
+    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `factor_table`,
+    `bias_table`, `key_table`, `value_table`, `relation_products`, `position_query` and `positions`.
+    A relation is a relative position, clipped at the distance k: see `relations`.
 
     Attributes:
       query: Queries. Keys and values have the same dtype.
@@ -48,12 +48,14 @@ class Operands(NamedTuple):
         keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
         threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
-      table: Function f of the relative position, for `TableScoring`. The number at index x belongs
-        to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
-        T + S + 1. None for other scorings.
-      table_bound: Upper bound of |f| and of the absolute derivative of f by each of its parameters,
-        for each number of `table`. It determines the radius (see `saturation`). None if no radius
-        is needed.
+      factor_table: Function F of the relative position by which `TableScoring` multiplies q · k.
+        The number at index x belongs to the queries i and keys j with i - j = x - S. x is from 0 to
+        T + S, so that D is T + S + 1. None for other scorings, or without such a function.
+      bias_table: Function G of the relative position that `TableScoring` adds, in the layout of
+        `factor_table`. None for other scorings, or without such a function.
+      factor_bound: Upper bound of |F| and of the absolute derivative of F by each of its
+        parameters, for each number of `factor_table`. It determines the radius (see `saturation`).
+        None if no radius is needed.
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
@@ -89,8 +91,9 @@ class Operands(NamedTuple):
     key_segments: Int[Array, "B S"] | None = None
     dropout_words: UInt32[Array, "B N 3"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
-    table: Float[Array, "B N D"] | None = None
-    table_bound: Float[Array, "B N D"] | None = None
+    factor_table: Float[Array, "B N D"] | None = None
+    bias_table: Float[Array, "B N D"] | None = None
+    factor_bound: Float[Array, "B N D"] | None = None
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
@@ -101,10 +104,16 @@ class Operands(NamedTuple):
     positions: Float[Array, "#B D #N H"] | None = None
 
     @property
+    def position_tables(self) -> dict[str, Float[Array, "B N D"]]:
+        """Tables of functions of the relative position that the call has, by name of the field."""
+        tables = {"factor_table": self.factor_table, "bias_table": self.bias_table}
+        return {name: table for name, table in tables.items() if table is not None}
+
+    @property
     def table_distances(self) -> Int[Array, "B 1 D"]:
         """Distance between query and key for each index x of a table: |x - S + offset|.
 
-        See `table`. S is the number of keys.
+        See `factor_table`. S is the number of keys.
         """
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
         return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]

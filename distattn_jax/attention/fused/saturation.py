@@ -13,7 +13,7 @@ and K are left out.
 If scores are multiplied by f and Q · K · height · |f(∞)| is also at most the tolerance, all scores
 of the head beyond the radius are treated as 0 (see `skipped_tiles`).
 
-With `TableScoring`, the scores of a head are treated as 0 beyond a radius for which
+With `TableScoring` without a bias, the scores of a head are treated as 0 beyond a radius for which
 
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
@@ -81,20 +81,20 @@ def find_function_radius(
 def find_table_radius(
     operands: Operands, tolerance: float
 ) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Compute the radius of each head, for `TableScoring` with scores ReLU(q · k) f.
+    """Compute the radius of each head, for `TableScoring` with scores φ(q · k) f and no bias.
 
     At distances of at least the radius, the kernels treat all scores of the head as 0.
 
     Args:
-      operands: Arrays of the call, with the bound `Operands.table_bound` of f and its derivatives.
+      operands: Arrays of the call, with the bound `Operands.factor_bound` of f and its derivatives.
       tolerance: Largest allowed error of a score.
 
     Returns:
       The radius of each head, and a mask that is True for heads that have a radius. The radius of
       all other heads is `UNBOUNDED`.
     """
-    assert operands.table_bound is not None, "a radius needs a bound"
-    query, key, bound = jax.lax.stop_gradient((operands.query, operands.key, operands.table_bound))
+    assert operands.factor_bound is not None, "a radius needs a bound"
+    query, key, bound = jax.lax.stop_gradient((operands.query, operands.key, operands.factor_bound))
     distance = operands.table_distances
     # A bound that is NaN fails the comparison, so its distance counts as near.
     is_far = bound / LOG2E * largest_product(query, key)[..., None] <= tolerance

@@ -46,6 +46,7 @@ class Facts:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
       table: True for `TableScoring`.
+      two_tables: True for `TableScoring` with a table of factors and a table of biases.
       relations: True if the scoring depends on relations, which are clipped relative positions.
       multiplied: True if the kernels multiply the tables of relations: see `relation_rows`.
       tabulated: True if the kernels read the distance function from a table.
@@ -73,7 +74,8 @@ class Facts:
         scoring, (batch, queries, heads, width) = plan.scoring, operands.query.shape
         keys, value_width = operands.key.shape[1], operands.value.shape[-1]
         self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
-        self.table, self.relations = scoring.reads_table, scoring.clip_distance > 0
+        self.table, self.relations = bool(scoring.table_names), scoring.clip_distance > 0
+        self.two_tables = len(scoring.table_names) > 1
         self.multiplied = scoring.multiplies_tables
         self.computed = scoring.function is not None and scoring.function.is_cheap
         self.tabulated = scoring.function is not None and not self.computed
@@ -236,7 +238,7 @@ SHORT = [
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
     Row(QUERY, lambda c: c.dropout and not (c.dot_product or c.narrow), persistent(), REGISTERS),
-    Row(QUERY, lambda c: c.mask and c.table, persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.two_tables or (c.mask and c.table), persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
     Row(
         QUERY,
@@ -278,6 +280,7 @@ LONG = [
     Row(FORWARD, lambda c: c.relations, TileConfig(columns=128), SMALLER),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
+    Row(QUERY, lambda c: c.two_tables and not c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
@@ -357,8 +360,8 @@ def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: Til
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
     blocks = math.ceil(rows / config.block_rows)
-    sums_table = kernel == "query_gradient" and plan.scoring.reads_table
-    row_slots = BlockOrder(config, batch, heads, blocks, sums_table).row_slots
+    sums_tables = kernel == "query_gradient" and bool(plan.scoring.table_names)
+    row_slots = BlockOrder(config, batch, heads, blocks, sums_tables).row_slots
     types = list_types(kernel, plan, operands, config)
     buffers = count_bytes(allocate(types, config, row_slots))
     return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)

@@ -94,13 +94,16 @@ class DistanceAwareView(KernelView):
                 tolerance=tolerance,
             )
         arguments = (DistanceAware.coefficients, variant, block, factor)
-        needs_bound = tolerance is not None and not is_additive
+        table = make_table(*arguments)
+        if is_additive:
+            scoring = TableScoring(block.scale, has_factor=False, has_bias=True, is_rectified=False)
+            return KernelForm(scoring, block.query, block.key, bias_table=table)
         return KernelForm(
-            TableScoring(block.scale, is_additive),
+            TableScoring(block.scale, has_factor=True, has_bias=False, is_rectified=True),
             block.query,
             block.key,
-            table=make_table(*arguments),
-            table_bound=bound_table(*arguments) if needs_bound else None,
+            factor_table=table,
+            factor_bound=None if tolerance is None else bound_table(*arguments),
             tolerance=tolerance,
         )
 

@@ -29,9 +29,9 @@ class DistanceBiasView(KernelView):
             scoring = DistanceScoring(scale, LINEAR, is_additive=True)
             return KernelForm(scoring, block.query, block.key, block.per_head(coefficients))
         evaluate = _select_buckets if isinstance(variant.function, T5Buckets) else DistanceBias.bias
-        scoring = TableScoring(scale, is_additive=True)
+        scoring = TableScoring(scale, has_factor=False, has_bias=True, is_rectified=False)
         table = make_table(evaluate, variant, block, LOG2E)
-        return KernelForm(scoring, block.query, block.key, table=table)
+        return KernelForm(scoring, block.query, block.key, bias_table=table)
 
 
 def _is_alibi(variant: DistanceBias) -> bool:
