@@ -86,10 +86,10 @@ class TwoSided(Variant):
     weight: Float[Array, "#N 2"] | None = None
     shape: PyTree[Float[Array, "_ 2 ..."]] = ()
     bias_parameters: tuple[PyTree[Float[Array, "_ 2 ..."]], ...] = ()
-    bias: tuple[BiasFunction | str, ...] = static(())
-    mapping: MappingFunction | str = static(learnable_sigmoid)
-    rectify: bool = static(True)
-    tolerance: float | None = static(None)
+    bias: tuple[BiasFunction | str, ...] = static(default=())
+    mapping: MappingFunction | str = static(default=learnable_sigmoid)
+    rectify: bool = static(default=True)
+    tolerance: float | None = static(default=None)
 
     def __post_init__(self):
         if isinstance(self.bias, str) or callable(self.bias):
