@@ -342,6 +342,40 @@ def distance_bias(bias, *parameters):
     return {"score": score}
 
 
+def constant(relative, c):
+    """Return c for all keys but the query's own."""
+    return 0.0 if relative == 0 else c
+
+
+def two_sided(weight, shape, mapping, biases, rectify):
+    """Return arguments of `attend` for e_ij = φ(q_i · k_j / √H) f_s(w_s |i - j|) + g_s(|i - j|).
+
+    s is 0 for a key at or before the query, and 1 for a key after it.
+
+    Args:
+      weight: w of each head and side, shape (N, 2) or (1, 2). None means f = 1.
+      shape: Parameters of the mapping, each (N, 2) or (1, 2).
+      mapping: Name of f.
+      biases: Pairs of a function of one distance, and its parameters, each (N, 2, ...). Their sum
+        is g.
+      rectify: True if φ is ReLU, False if φ is the identity.
+    """
+
+    def score(n, q, k, relative, scale):
+        side, distance = (0, relative) if relative >= 0 else (1, -relative)
+        e = scale * (q @ k)
+        if rectify:
+            e = max(e, 0.0)
+        if weight is not None:
+            x = select_head(weight, n)[side] * distance
+            e *= MAPPINGS[mapping](x, *(select_head(v, n)[side] for v in shape))
+        for bias, parameters in biases:
+            e += bias(distance, *(select_head(x, n)[side] for x in parameters))
+        return e
+
+    return {"score": score}
+
+
 def rotate(x, positions, base, width, linear_factor=1.0, ntk_factor=1.0, interleaved=False):
     """Return queries or keys (B, T, N, H), rotated by their positions (Su et al. 2021, eq. 15).
 

@@ -1,4 +1,4 @@
-"""Attention as a pure function of arrays, with six attention variants."""
+"""Attention as a pure function of arrays, with seven attention variants."""
 
 import warnings
 from typing import Any
