@@ -460,7 +460,9 @@ class TableScoring(Scoring):
         return gradients
 
     def find_radius(self, operands, tolerance):
-        return None if self.has_bias else saturation.find_table_radius(operands, tolerance)
+        if self.has_bias or not self.has_factor:
+            return None
+        return saturation.find_table_radius(operands, tolerance)
 
     def _rectify(self, products: Array) -> Array:
         """Return φ(q · k) for each product q · k."""
