@@ -238,7 +238,7 @@ SHORT = [
     Row(FORWARD, always, persistent(stages=3), FILLED),
     Row(QUERY, lambda c: c.window, persistent(), WINDOW),
     Row(QUERY, lambda c: c.dropout and not (c.dot_product or c.narrow), persistent(), REGISTERS),
-    Row(QUERY, lambda c: c.two_tables or (c.mask and c.table), persistent(), REGISTERS),
+    Row(QUERY, lambda c: c.mask and c.table, persistent(), REGISTERS),
     Row(QUERY, lambda c: not c.narrow and (c.tabulated or c.relations), persistent(), REGISTERS),
     Row(
         QUERY,
@@ -280,8 +280,7 @@ LONG = [
     Row(FORWARD, lambda c: c.relations, TileConfig(columns=128), SMALLER),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
-    Row(QUERY, lambda c: c.two_tables and not c.restricted, TileConfig(), REGISTERS),
-    Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.only_dropout and not c.two_tables, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.table, TileConfig(columns=128), FASTEST),
