@@ -95,18 +95,23 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
 def complete_operands(plan: Plan, operands: Operands) -> Operands:
     """Return `operands` with the fields that are computed from other fields.
 
-    These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products (see `relations`). The fields that the kernels do not
-    read become None: `factor_bound` and, if the scoring has relations, `key_table` and
-    `value_table`. Kernels that multiply the tables read a changed `key_table` instead of products.
+    These are the radius of each head (see `saturation`), its reach (see `forgetting`), the mask of
+    heads with small scores (see `small_scores`), and the relation products (see `relations`). The
+    fields that the kernels do not read become None: `factor_bound`, `bias_bound` and, if the
+    scoring has relations, `key_table` and `value_table`. Kernels that multiply the tables read a
+    changed `key_table` instead of products.
     """
-    found = None
+    found = reach = None
     if plan.tolerance is not None:
         found = plan.scoring.find_radius(operands, plan.tolerance)
+        reach = plan.scoring.find_reach(operands, plan.tolerance)
     if found is not None:
         operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
     operands = operands._replace(
-        has_small_scores=find_small_scores(plan, operands), factor_bound=None
+        reach=reach,
+        has_small_scores=find_small_scores(plan, operands),
+        factor_bound=None,
+        bias_bound=None,
     )
     if not plan.scoring.clip_distance:
         return operands

@@ -38,6 +38,8 @@ class Plan(NamedTuple):
       tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
         function by a constant if the error of the scores stays below the tolerance. If 0, they
         replace it only where its value in float32 is constant. If None, they never replace it.
+        For heads that forget distant keys, it is the largest sum of the weights of all keys that a
+        query skips: see `forgetting`.
       trained_key_width: Number of columns of the keys that need a gradient. These are the first
         columns. The kernels may return zeros for the gradient of the other columns. If None, all
         columns need a gradient.

@@ -54,8 +54,12 @@ class Operands(NamedTuple):
       bias_table: Function G of the relative position that `TableScoring` adds, in the layout of
         `factor_table`. None for other scorings, or without such a function.
       factor_bound: Upper bound of |F| and of the absolute derivative of F by each of its
-        parameters, for each number of `factor_table`. It determines the radius (see `saturation`).
-        None if no radius is needed.
+        parameters, for each number of `factor_table`. It determines the radius (see `saturation`)
+        or the reach (see `forgetting`). None if neither is needed.
+      bias_bound: Upper bound of |G| and of the absolute derivative of G by each of its parameters,
+        for each number of `bias_table`. It determines the reach. None if no reach is needed.
+      reach: Largest distance of a key before a query, and of a key after a query, that kernels may
+        not skip: see `forgetting`. None means that they skip no keys because of the distance.
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. If None, the function is evaluated at all distances.
       is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
@@ -94,6 +98,8 @@ class Operands(NamedTuple):
     factor_table: Float[Array, "B N D"] | None = None
     bias_table: Float[Array, "B N D"] | None = None
     factor_bound: Float[Array, "B N D"] | None = None
+    bias_bound: Float[Array, "B N D"] | None = None
+    reach: Int[Array, "B N 2"] | None = None
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
@@ -115,8 +121,13 @@ class Operands(NamedTuple):
 
         See `factor_table`. S is the number of keys.
         """
+        return jnp.abs(self.table_positions)
+
+    @property
+    def table_positions(self) -> Int[Array, "B 1 D"]:
+        """Position of the query minus position of the key for each index x: x - S + offset."""
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
-        return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]
+        return (relative[None, :] + self.offset[:, None])[:, None, :]
 
 
 class BackwardOperands(NamedTuple):

@@ -1,10 +1,10 @@
 """Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
-columns are queries. Each restriction (lengths, window, masks, segments) limits the columns that a
-block sees: see `visible_columns`. The columns that satisfy all restrictions, and the distances,
-determine the kinds and runs of tiles: see `tile_runs`. For example, the distance function is
-constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
+columns are queries. Each restriction (lengths, window, masks, segments, reach) limits the columns
+that a block sees: see `visible_columns`. The columns that satisfy all restrictions, and the
+distances, determine the kinds and runs of tiles: see `tile_runs`. For example, the distance
+function is constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
 
 A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
 therefore contains only the kinds that the call needs. There are two cases:
@@ -37,6 +37,7 @@ from distattn_jax.attention.fused.visible_columns import (
     UNBOUNDED,
     Columns,
     Window,
+    columns_in_reach,
     columns_in_window,
     columns_of_key_mask,
     columns_of_segments,
@@ -73,6 +74,8 @@ class ScheduleInputs(NamedTuple):
         `saturation`. None means that no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads.
+      reach: Largest distance of a key before a query, and of a key after a query, that kernels may
+        not skip: see `forgetting`. None means that no tile is skipped for this reason.
       has_small_scores: True for heads whose scores are all small: see `small_scores`. None means
         that kernels do not distinguish them.
       key_mask: True for keys that are visible. None means that all keys are visible.
@@ -89,6 +92,7 @@ class ScheduleInputs(NamedTuple):
     window: Window = Window()
     radius: Int[Array, "B N"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
+    reach: Int[Array, "B N 2"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_mask: Bool[Array, "#B #N S"] | None = None
     query_segments: Int[Array, "B T"] | None = None
@@ -211,6 +215,8 @@ def _find_keys(
     end = jnp.where(start < _per_block(inputs.query_lengths), key_lengths, 0)
     ranges = [Columns(end=end, common_end=key_lengths)]
     ranges.append(columns_in_window(inputs.window, position, block_rows))
+    if inputs.reach is not None:
+        ranges.append(columns_in_reach(inputs.reach, position, block_rows))
     if inputs.key_mask is not None:
         ranges.append(columns_of_key_mask(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
@@ -240,6 +246,8 @@ def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> Visib
         is_visible &= (start < visible.end) & (start + block_rows > visible.start)
     ranges = [Columns(end=jnp.where(is_visible, _per_block(inputs.query_lengths), 0))]
     ranges.append(columns_in_window(inputs.window.mirrored, position, block_rows))
+    if inputs.reach is not None:
+        ranges.append(columns_in_reach(inputs.reach[..., ::-1], position, block_rows))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(columns_of_segments(inputs.key_segments, inputs.query_segments, block_rows))
     return VisibleColumns(
@@ -324,6 +332,7 @@ class CallSchedules:
             window=plan.window,
             radius=operands.radius,
             is_zero_beyond_radius=operands.is_zero_beyond_radius,
+            reach=operands.reach,
             key_mask=operands.key_mask,
             query_segments=operands.query_segments,
             key_segments=operands.key_segments,
@@ -395,7 +404,8 @@ class CallSchedules:
         This requires that the tiles are visited in the order of their columns.
         """
         window, operands = self.plan.window, self.operands
-        differs = operands.radius is not None or window != Window()
+        limits = (operands.radius, operands.reach)
+        differs = any(x is not None for x in limits) or window != Window()
         may_leave_column_order = operands.mask is not None or operands.query_segments is not None
         return differs and not may_leave_column_order and not self.plan.scoring.has_positions
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention.fused import saturation
+from distattn_jax.attention.fused import forgetting, saturation
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
     Coefficients,
@@ -234,6 +234,17 @@ class Scoring:
         Args:
           operands: Arrays of the call.
           tolerance: Largest allowed error of a score.
+        """
+        return None
+
+    def find_reach(self, operands: Operands, tolerance: float) -> Int[Array, "B N 2"] | None:
+        """Return the largest distance of a key that kernels may not skip, for each side, or None.
+
+        See `forgetting`. If the result is None, kernels skip no keys because of their distance.
+
+        Args:
+          operands: Arrays of the call.
+          tolerance: Largest allowed sum of the weights of all skipped keys of a query.
         """
         return None
 
@@ -463,6 +474,11 @@ class TableScoring(Scoring):
         if self.has_bias or not self.has_factor:
             return None
         return saturation.find_table_radius(operands, tolerance)
+
+    def find_reach(self, operands, tolerance):
+        return forgetting.find_reach(
+            operands, tolerance, scale=self.scale, is_rectified=self.is_rectified
+        )
 
     def _rectify(self, products: Array) -> Array:
         """Return φ(q · k) for each product q · k."""

@@ -90,8 +90,8 @@ class Facts:
         narrow_part = max(plan.trained_key_width or width, value_width)
         self.wide_constants = width > MAX_WIDTH >= narrow_part
         self.short = min(queries, keys) < tile_configs.MIN_LONG_LENGTH
-        skips_tiles = operands.is_zero_beyond_radius is not None or self.segments
-        self.equal_blocks = not (self.window or skips_tiles)
+        limits = (operands.is_zero_beyond_radius, operands.reach, operands.query_segments)
+        self.equal_blocks = not (self.window or any(x is not None for x in limits))
         rows = keys if kernel in KEY_ROWS else queries
         is_occupied = batch * heads * math.ceil(rows / 256) >= tile_configs.count_processors()
         self.many_rows = is_occupied and -rows % 256 < 128

@@ -37,8 +37,10 @@ class TwoSidedView(KernelView):
             if form.tolerance is not None:
                 form = form._replace(factor_bound=bound_table(*arguments))
         if has_bias:
-            table = make_table(TwoSided.bias_sum, variant, block, LOG2E)
-            form = form._replace(bias_table=table)
+            arguments = (TwoSided.bias_sum, variant, block, LOG2E)
+            form = form._replace(bias_table=make_table(*arguments))
+            if form.tolerance is not None:
+                form = form._replace(bias_bound=bound_table(*arguments))
         return form
 
     def may_lose_digits(self, variant):
