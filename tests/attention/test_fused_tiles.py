@@ -34,7 +34,6 @@ SCORINGS = {
     "dot product": DotProductScoring(1.0),
     "tabulated function": DistanceScoring(1.0, SIGMOID, False),
     "computed function": DistanceScoring(1.0, LINEAR, True),
-    "bias": TableScoring(1.0, has_factor=False, has_bias=True, is_rectified=False),
     "factor and bias": TableScoring(1.0, has_factor=True, has_bias=True, is_rectified=True),
     "relations": RelationScoring(1.0, 16, True, True),
     "relation products": RelationScoring(1.0, 16, True, False),

@@ -253,8 +253,8 @@ def test_kernels_do_not_read_tiles_of_keys_that_every_query_forgets():
     """Keys before and after a query have different functions. The values of the tiles are NaN."""
     sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
     weight, shape = jnp.asarray([[-0.05, 0.1], [0.02, -0.03]]), jnp.asarray([[0.3, -0.5]])
-    bias_parameters = jnp.asarray([[0.5, -0.3]]), jnp.asarray([[0.5, 0.25], [1.0, 0.02]])
-    variant = TwoSided(weight, shape, bias_parameters, ("constant", "alibi"), tolerance=2.0**-10)
+    slopes = jnp.asarray([[0.5, 0.25], [1.0, 0.02]])
+    variant = TwoSided(weight, shape, (slopes,), ("alibi",), tolerance=2.0**-10)
     query, key, value = inputs(sizes, "float16")
 
     def run(implementation, number):
