@@ -254,7 +254,7 @@ def test_a_head_skips_distances_at_which_the_bound_of_its_table_is_small():
     )
     radius, skips = find_table_radius(operands, 2.0**-10)
     assert skips.tolist() == [[True, False, True]]
-    assert radius.tolist() == [[30, UNBOUNDED, 0]]
+    assert radius.tolist() == [[[30, 30], [UNBOUNDED, UNBOUNDED], [0, 0]]]
 
 
 def make_operands(query, key, coefficients) -> Operands:

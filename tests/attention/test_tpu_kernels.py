@@ -127,13 +127,14 @@ DIAGONAL_CASES = {
         RelativePosition(None, *random_arrays(3, (1, 1, 16), dtype="float32")),
         {"is_causal": True, "query_offset": -5},
     ),
-    # The first example skips the first tile of keys. In the second, some queries have no own key.
-    "factors and buckets of T5, of which a head forgets the first keys": (
+    # In the first example, the first tile of keys has the bias of the last bucket: one head forgets
+    # these keys, and the other averages them. In the second, some queries have no own key.
+    "factors that fall, and buckets of T5": (
         LONG._replace(batch=2),
         TwoSided(
-            *random_arrays(3, (2, 2), (2, 2), dtype="float32"),
-            (*random_arrays(4, (2, 2, 16), dtype="float32"), jnp.asarray([[0.9, 0.1]])),
-            ("t5_buckets", "alibi"),
+            *jnp.asarray([[[-0.3, -0.4], [-0.2, -0.3]], [[0.3, 0.2], [0.1, 0.2]]]),
+            (random_arrays(3, (2, 2, 16), dtype="float32")[0].at[0, :, -1].set(-60.0),),
+            ("t5_buckets",),
             tolerance=1e-6,
         ),
         {"query_offset": jnp.asarray([470, -7]), "key_lengths": jnp.asarray([600, 210])},

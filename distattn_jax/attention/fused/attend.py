@@ -167,6 +167,7 @@ def _make_operands(
         bias_table=form.bias_table,
         factor_bound=form.factor_bound,
         bias_bound=form.bias_bound,
+        bias_change=form.bias_change,
         query_lengths=_fill_lengths(inputs.query_lengths, batch, queries),
         key_lengths=_fill_lengths(inputs.key_lengths, batch, inputs.key.shape[1]),
         offset=jnp.broadcast_to(block.offset, (batch,)),

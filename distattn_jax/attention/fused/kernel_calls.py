@@ -202,9 +202,11 @@ class KernelCalls(abc.ABC):
         delta_inputs = self.delta_inputs(backward)
         ends = backward.end_weights or ()
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
+        sizes = self.tile_sizes("query_gradient")
+        schedule = self.schedules.blocks(sizes, needs_zero_tiles=False)
         call = self.make_call(
             "query_gradient",
-            self.schedules.blocks(self.tile_sizes("query_gradient"), needs_zero_tiles=False),
+            schedule,
             resident={
                 **self.queries,
                 "values_cotangent": backward.values_cotangent,
@@ -214,7 +216,7 @@ class KernelCalls(abc.ABC):
             },
             streamed=self.key_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
-            skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            skipped_sums={},  # f is 0 in skipped tiles, so that the gradient of q · k is 0
             output_types={
                 **{name: self._matrix_type(x, x.shape[-1]) for name, x in self.queries.items()},
                 **dict.fromkeys(vectors, self._vector_type(query)),
@@ -239,6 +241,13 @@ class KernelCalls(abc.ABC):
                 name: outputs[name] for name in RELATION_MATRICES if name in outputs
             },
         )
+        if self.operands.far_weights is not None:
+            skipped = self._skipped_tiles(schedule, sizes)
+            far = skipped.far_bias_gradient(completed, sizes.block_rows // schedule.parts)
+            bias_table: Any = gradients.bias_table
+            far *= self.plan.scoring.gradient_multiplier(None)
+            bias_table = bias_table.at[:, :, -1].add(far[..., 0]).at[:, :, 0].add(far[..., 1])
+            gradients = gradients._replace(bias_table=bias_table)
         return gradients, completed
 
     def table_gradients(self, outputs: Arrays, backward: BackwardOperands) -> Arrays:

@@ -89,6 +89,7 @@ class KernelForm(NamedTuple):
       bias_table: Function that is added to the score: see `Operands.bias_table`.
       factor_bound: Bound of the factor and of its derivatives: see `Operands.factor_bound`.
       bias_bound: Bound of the bias and of its derivatives: see `Operands.bias_bound`.
+      bias_change: Bound of the difference to the farthest bias: see `Operands.bias_change`.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
       position_query: Queries that are multiplied by position vectors, or None.
@@ -109,6 +110,7 @@ class KernelForm(NamedTuple):
     bias_table: Float[Array, "B N D"] | None = None
     factor_bound: Float[Array, "B N D"] | None = None
     bias_bound: Float[Array, "B N D"] | None = None
+    bias_change: Float[Array, "B N D"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     position_query: Float[Array, "B T N H"] | None = None

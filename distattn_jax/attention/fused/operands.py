@@ -58,12 +58,18 @@ class Operands(NamedTuple):
         or the reach (see `forgetting`). None if neither is needed.
       bias_bound: Upper bound of |G| and of the absolute derivative of G by each of its parameters,
         for each number of `bias_table`. It determines the reach. None if no reach is needed.
+      bias_change: Upper bound of |G - G∞| and of the same difference of the derivatives of G, for
+        each number of `bias_table`. G∞ is the number at the largest distance on the same side. It
+        determines the radius. None if no radius is needed.
+      far_weights: Unnormalised weight 2^G∞ of a key before the query, and of a key after the query,
+        in a head with `is_zero_beyond_radius` (see `skipped_tiles`). None means 1.
       reach: Largest distance of a key before a query, and of a key after a query, that kernels may
         not skip: see `forgetting`. None means that they skip no keys because of the distance.
       radius: Smallest distance from which on the distance function is treated as constant: see
-        `saturation`. If None, the function is evaluated at all distances.
-      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
-        see `skipped_tiles`. None means that there are no such heads.
+        `saturation`. One number, or one for keys before and one for keys after the query. If None,
+        the function is evaluated at all distances.
+      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0,
+        or as the constant G∞: see `skipped_tiles`. None means that there are no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
       key_table: Vectors that are added to the keys, one for each relation. None adds nothing. With
@@ -99,8 +105,10 @@ class Operands(NamedTuple):
     bias_table: Float[Array, "B N D"] | None = None
     factor_bound: Float[Array, "B N D"] | None = None
     bias_bound: Float[Array, "B N D"] | None = None
+    bias_change: Float[Array, "B N D"] | None = None
+    far_weights: Float[Array, "B N 2"] | None = None
     reach: Int[Array, "B N 2"] | None = None
-    radius: Int[Array, "B N"] | None = None
+    radius: Int[Array, "B N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None

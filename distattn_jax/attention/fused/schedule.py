@@ -71,7 +71,8 @@ class ScheduleInputs(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       window: Limits of the distance between a query and a visible key.
       radius: Smallest distance from which on the distance function is treated as constant: see
-        `saturation`. None means that no tile is far.
+        `saturation`. One number, or one for keys before and one for keys after the query. None
+        means that no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads.
       reach: Largest distance of a key before a query, and of a key after a query, that kernels may
@@ -90,7 +91,7 @@ class ScheduleInputs(NamedTuple):
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
     window: Window = Window()
-    radius: Int[Array, "B N"] | None = None
+    radius: Int[Array, "B N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     reach: Int[Array, "B N 2"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
@@ -158,7 +159,9 @@ def schedule_blocks(
     else:
         visible = _find_keys(inputs, length, block_rows, tile_columns)
     position, columns, starts_masked, ends_masked = visible
-    limits = tile_runs.find_tile_limits(inputs.radius, position, block_rows, tile_columns)
+    limits = tile_runs.find_tile_limits(
+        inputs.radius, position, block_rows, tile_columns, is_transposed=is_transposed
+    )
     end = tile_runs.count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
     plain_start = jnp.clip(

@@ -29,7 +29,7 @@ from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.tile_runs import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
-Radius = tuple[Int[Array, "B N"], Bool[Array, "B N"]]
+Radius = tuple[Int[Array, "B N *sides"], Bool[Array, "B N"]]
 NO_FUNCTION: DistanceFunction | None = None
 MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 
@@ -229,7 +229,7 @@ class Scoring:
 
         At distances of at least the radius, kernels treat the distance function f as constant: see
         `saturation`. The mask is True for heads whose scores beyond the radius are all treated as
-        0. If the result is None, kernels evaluate f at all distances.
+        0, or as a constant bias. If the result is None, kernels evaluate f at all distances.
 
         Args:
           operands: Arrays of the call.
@@ -471,7 +471,7 @@ class TableScoring(Scoring):
         return gradients
 
     def find_radius(self, operands, tolerance):
-        if self.has_bias or not self.has_factor:
+        if not self.has_factor or (self.has_bias and operands.bias_change is None):
             return None
         return saturation.find_table_radius(operands, tolerance)
 

@@ -1,7 +1,9 @@
 """Attention with own functions of the distance before and after the query, in the kernels.
 
 The factor f and the bias g are functions of the relative position: a relative position has a side
-and a distance. Each of them is stored in a table: see `position_tables`.
+and a distance. Each of them is stored in a table: see `position_tables`. A head leaves out the keys
+that it forgets (see `forgetting`). It treats the scores of distant keys as constant if their factor
+is 0 and their bias is constant (see `saturation`).
 """
 
 import dataclasses
@@ -9,11 +11,21 @@ import functools
 
 from distattn_jax.attention.fused.distance_functions import LOG2E
 from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
-from distattn_jax.attention.fused.position_tables import bound_table, make_table
+from distattn_jax.attention.fused.position_tables import bound_change, bound_table, make_table
 from distattn_jax.attention.fused.scoring import DotProductScoring, TableScoring
 from distattn_jax.attention.fused.variants.distance_aware import select_tolerance
 from distattn_jax.attention.fused.variants.distance_bias import select_buckets
-from distattn_jax.attention.variants import T5Buckets, TwoSided, mappings
+from distattn_jax.attention.variants import (
+    T5Buckets,
+    TwoSided,
+    alibi,
+    kerple_log,
+    kerple_power,
+    mappings,
+)
+
+# Biases that never become constant, so that distant keys have different scores.
+FALLING = frozenset((alibi, kerple_log, kerple_power))
 
 
 @register(TwoSided)
@@ -41,6 +53,8 @@ class TwoSidedView(KernelView):
             form = form._replace(bias_table=make_table(*arguments))
             if form.tolerance is not None:
                 form = form._replace(bias_bound=bound_table(*arguments))
+            if form.factor_bound is not None and FALLING.isdisjoint(variant.bias):
+                form = form._replace(bias_change=bound_change(*arguments))
         return form
 
     def may_lose_digits(self, variant):
