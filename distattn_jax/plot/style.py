@@ -60,6 +60,15 @@ METHOD_COLOURS: dict[str, str] = {
     "kerple_power": "#855a22",
     "t5_bias": "#4d2f08",
     "rotary": "#8a9a00",
+    # Attention with functions for each side is crimson. Neighbours differ in lightness.
+    "two_sided": "#c2185b",
+    "two_sided_tied": "#f8bbd0",
+    "two_sided_no_constant": "#880e4f",
+    "two_sided_no_decay": "#f06292",
+    "two_sided_linear_decay": "#5c0632",
+    "two_sided_power_decay": "#e391b5",
+    "two_sided_no_relu": "#a31547",
+    "two_sided_no_factor": "#d9a5bd",
 }
 # Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {

@@ -96,8 +96,9 @@ def test_received_and_weights_of_all_layers_are_returned_on_request():
 
 def test_all_forms_of_distance_aware_attention_and_all_biases_differ():
     forms = [name for name in METHODS if METHODS[name].has_distance_weights]
-    assert len(forms) == 9  # the default, four other mappings, three other adjustments, a bias
-    forms += ["alibi", "kerple_log", "kerple_power", "t5_bias"]
+    # The default, four other mappings, three other adjustments, a bias; seven forms of two_sided.
+    assert len(forms) == 9 + 7
+    forms += ["two_sided_no_factor", "alibi", "kerple_log", "kerple_power", "t5_bias"]
     query = np.random.default_rng(0).normal(size=(1, 5, 2, 4)).astype(np.float32)
 
     @jax.jit
