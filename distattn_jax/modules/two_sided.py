@@ -139,11 +139,12 @@ class TwoSided(nnx.Module):
 def _initial_shape(mapping: Any, shape: Any, sizes: tuple[int, int]) -> Any:
     """Return the initial parameters of a mapping, as a pytree of arrays (N or 1, S)."""
     default = INITIAL_SHAPES.get(mapping)
+    structure: Any = jax.tree.structure(default)
     if shape is None:
         if default is None:
             raise ValueError(f"shape must be given for a custom mapping; got None for {mapping}.")
         shape = default
-    if default is not None and jax.tree.structure(shape) != jax.tree.structure(default):
+    if default is not None and jax.tree.structure(shape) != structure:
         raise ValueError(
             f"shape must be None or like {default}, the default of {mapping.__name__}; "
             f"got {shape!r}."
@@ -152,7 +153,7 @@ def _initial_shape(mapping: Any, shape: Any, sizes: tuple[int, int]) -> Any:
 
 
 def _initial_bias(
-    function: BiasFunction, given: Any, sizes: tuple[int, int], rngs: nnx.Rngs, dtype: Any
+    function: BiasFunction | str, given: Any, sizes: tuple[int, int], rngs: nnx.Rngs, dtype: Any
 ) -> Any:
     """Return the initial parameters of a bias function, as a pytree of arrays (N or 1, S, ...)."""
     if given is not None:

@@ -155,7 +155,8 @@ def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -
 
 def _describe_sides(every_head: TwoSided, offsets: np.ndarray, causal: bool) -> HeadPositions:
     """Return the parameters of both sides, and the curves of the factor f and of the bias g."""
-    curves, numbers = [], {}
+    curves: list[Curves] = []
+    numbers: dict[str, np.ndarray] = {}
     if every_head.weight is not None:
         names = ("w", *SHAPE_NAMES.get(every_head.mapping, ()))
         numbers |= _name_numbers(names, (every_head.weight, every_head.shape))

@@ -78,9 +78,9 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
             figures = plot_coefficients(weight[best], shape[best], max_distance=furthest)
             yield from ((f"{name}{suffix}", figure) for name, figure in figures)
     for method, run in sides.items():
-        levels = layer_variants(trained[method].model)
-        for level, variants in levels.items():
-            suffix = f"_{method}" if len(levels) == 1 else f"_{method}_{level}"
+        layers = layer_variants(trained[method].model)
+        for level, variants in layers.items():
+            suffix = f"_{method}" if len(layers) == 1 else f"_{method}_{level}"
             causal = level == "decoder" or isinstance(trained[method].task, LanguageModeling)
             furthest = max_sequence_length(run, level) - 1
             figures = plot_sides(variants, max_distance=furthest, causal=causal)
