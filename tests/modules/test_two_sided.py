@@ -29,13 +29,16 @@ def test_signs_of_w_have_all_combinations_in_groups_of_four_heads():
 
 
 def test_decays_are_drawn_for_each_head_and_side_and_constants_begin_at_zero():
-    constants, (scale, rate) = make(6)().bias_parameters
+    @jax.jit
+    def draw():
+        return make(6)().bias_parameters, make(bias=("alibi",))().bias_parameters
+
+    (constants, (scale, rate)), (slopes,) = draw()
     assert not constants.any()
     assert constants.shape == scale.shape == rate.shape == (6, 2)
     assert len(np.unique(np.concatenate((scale, rate)))) == 24
     assert scale.min() >= 0.01
     assert scale.max() <= 2
-    (slopes,) = make(bias=("alibi",))().bias_parameters
     np.testing.assert_allclose(slopes, np.repeat(attention.alibi_slopes(N)[:, None], 2, axis=1))
 
 

@@ -158,6 +158,8 @@ def test_causal_maps_have_no_later_keys():
     part = read_part(page)
     assert part["causal"]
     assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(-5, 1))
+    (layer,) = read_part(plot.explore(maps, TOKENS, variants=[two_sided()]))["positions"]
+    assert set(layer["numbers"]) == {"w before", "v before", "c before", "slope before"}
 
 
 def test_tables_of_relative_positions_are_compared_after_their_mean_is_subtracted():
