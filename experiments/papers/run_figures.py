@@ -85,10 +85,10 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
             furthest = max_sequence_length(run, level) - 1
             figures = plot_sides(variants, max_distance=furthest, causal=causal)
             yield from ((f"{name}{suffix}", figure) for name, figure in figures)
-    reads_texts = all(model.reads_single_texts for model in trained.values())
-    if sentence is not None and trained and reads_texts:
-        drawn = {m: model for m, model in trained.items() if not m.startswith("two_sided_")}
-        attention = {m: sentence_attention(model, sentence) for m, model in drawn.items()}
+    mapped = {m: trained[m] for m in ("vanilla", "distance_aware", "two_sided") if m in trained}
+    reads_texts = all(model.reads_single_texts for model in mapped.values())
+    if sentence is not None and mapped and reads_texts:
+        attention = {m: sentence_attention(model, sentence) for m, model in mapped.items()}
         tokens = next(iter(attention.values())).tokens
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
     yield from _make_translator_figures(finished, sentence)
