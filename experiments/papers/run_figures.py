@@ -85,7 +85,7 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
             furthest = max_sequence_length(run, level) - 1
             figures = plot_sides(variants, max_distance=furthest, causal=causal)
             yield from ((f"{name}{suffix}", figure) for name, figure in figures)
-    mapped = {m: trained[m] for m in ("vanilla", "distance_aware", "two_sided") if m in trained}
+    mapped = {m: model for m, model in trained.items() if not m.startswith("two_sided_")}
     reads_texts = all(model.reads_single_texts for model in mapped.values())
     if sentence is not None and mapped and reads_texts:
         attention = {m: sentence_attention(model, sentence) for m, model in mapped.items()}
