@@ -178,7 +178,7 @@ def find_example(path: str, member: int | None = None) -> list[str]:
         loaded = load(path, member=member, portable=True)
         (text,) = generate(loaded, [""], tokens=WRITTEN_TOKENS, temperature=0.8, top_p=0.95)
         print("The model wrote the text of the page itself; --text TEXT chooses another one.")
-        return [" ".join(text.split()) or EXAMPLE]
+        return [text.strip() or EXAMPLE]
     example = getattr(find_recipe(config), "SENTENCE", None)
     if example is None:
         raise ValueError(
