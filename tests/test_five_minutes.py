@@ -12,7 +12,7 @@ from distattn_jax.tasks import TRAINED
 from experiments.__main__ import main
 
 PAGE = (Path(__file__).parent.parent / "docs" / "five_minutes.md").read_text(encoding="utf-8")
-FEWER_STEPS = {"--epochs 0.5": "--epochs 1", "--steps 200": "--steps 2"}
+FEWER_STEPS = {"--epochs 1": "--steps 1", "--steps 200": "--steps 2"}
 
 
 def run_script(script, monkeypatch):
