@@ -1,4 +1,4 @@
-"""Float64 NumPy oracles of the six attention variants: the printed equations in plain loops.
+"""Float64 NumPy oracles of the six attention variants and of rotary positions, in plain loops.
 
 They share no code with the package and import nothing but NumPy. The loop `attend` computes every
 variant. A variant is a dict of keyword arguments for `attend`, made by the function of its name:
@@ -340,3 +340,66 @@ def distance_bias(bias, *parameters):
         return scale * (q @ k) + bias(relative, *(select_head(x, n) for x in parameters))
 
     return {"score": score}
+
+
+def constant(relative, c):
+    """Return c for all keys but the query's own."""
+    return 0.0 if relative == 0 else c
+
+
+def two_sided(weight, shape, mapping, biases, rectify):
+    """Return arguments of `attend` for e_ij = φ(q_i · k_j / √H) f_s(w_s |i - j|) + g_s(|i - j|).
+
+    s is 0 for a key at or before the query, and 1 for a key after it.
+
+    Args:
+      weight: w of each head and side, shape (N, 2) or (1, 2). None means f = 1.
+      shape: Parameters of the mapping, each (N, 2) or (1, 2).
+      mapping: Name of f.
+      biases: Pairs of a function of one distance, and its parameters, each (N, 2, ...). Their sum
+        is g.
+      rectify: True if φ is ReLU, False if φ is the identity.
+    """
+
+    def score(n, q, k, relative, scale):
+        side, distance = (0, relative) if relative >= 0 else (1, -relative)
+        e = scale * (q @ k)
+        if rectify:
+            e = max(e, 0.0)
+        if weight is not None:
+            x = select_head(weight, n)[side] * distance
+            e *= MAPPINGS[mapping](x, *(select_head(v, n)[side] for v in shape))
+        for bias, parameters in biases:
+            e += bias(distance, *(select_head(x, n)[side] for x in parameters))
+        return e
+
+    return {"score": score}
+
+
+def rotate(x, positions, base, width, linear_factor=1.0, ntk_factor=1.0, interleaved=False):
+    """Return queries or keys (B, T, N, H), rotated by their positions (Su et al. 2021, eq. 15).
+
+    Pair c of the first `width` numbers is multiplied by the matrix [[cos, -sin], [sin, cos]] of the
+    angle t f_c. The pair is (x_2c, x_2c+1) as in the paper, or (x_c, x_c+width/2) as in Llama.
+
+        f_c = b^(-2c/width) / linear_factor,    b = base ntk_factor^(width / (width - 2))
+
+    Args:
+      x: Queries or keys.
+      positions: Position t of each query or key, shape (B, T).
+      base: Base of the frequencies.
+      width: Number of rotated numbers.
+      linear_factor: Divisor of the positions.
+      ntk_factor: Factor that stretches the lowest frequency.
+      interleaved: Selects the pairs of the paper.
+    """
+    x = np.asarray(x, np.float64)
+    rotated = x.copy()
+    b = base * ntk_factor ** (width / (width - 2))
+    for i, t, n, c in np.ndindex(*x.shape[:3], width // 2):
+        angle = positions[i][t] / linear_factor * b ** (-2 * c / width)
+        first, second = (2 * c, 2 * c + 1) if interleaved else (c, c + width // 2)
+        old = x[i, t, n, first], x[i, t, n, second]
+        rotated[i, t, n, first] = old[0] * np.cos(angle) - old[1] * np.sin(angle)
+        rotated[i, t, n, second] = old[0] * np.sin(angle) + old[1] * np.cos(angle)
+    return rotated

@@ -1,4 +1,4 @@
-"""Attention as a pure function of arrays, with six attention variants."""
+"""Attention as a pure function of arrays, with seven attention variants."""
 
 import warnings
 from typing import Any
@@ -9,6 +9,7 @@ from distattn_jax.attention.call import attention, explain_implementation
 from distattn_jax.attention.explanation import Choice, Explanation, SlowAttentionWarning
 from distattn_jax.attention.implementations import IMPLEMENTATIONS
 from distattn_jax.attention.precision import PRECISIONS
+from distattn_jax.attention.rotary import Rotary, rotate
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import *  # noqa: F403  all names that a variant exports
 
@@ -18,10 +19,12 @@ __all__ = [
     "Attended",
     "Choice",
     "Explanation",
+    "Rotary",
     "SlowAttentionWarning",
     "attention",
     "explain_implementation",
     "masked_softmax",
+    "rotate",
 ]
 __all__ += variants.__all__
 

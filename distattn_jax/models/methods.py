@@ -2,8 +2,9 @@
 
 A method is an attention variant with its options. The methods `vanilla` and `relative_and_absolute`
 add sinusoidal position encodings to the embeddings. The method `switched_positions` adds them if
-`Sizes.sinusoids` is 1. The method `no_positions` has no information about positions and serves as a
-baseline. All other methods use attention variants that depend on relative positions.
+`Sizes.sinusoids` is 1. The method `rotary` rotates queries and keys by their positions. The method
+`no_positions` has no information about positions and serves as a baseline. All other methods use
+attention variants that depend on relative positions.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float
 
 from distattn_jax.attention import (
     BiasFunction,
+    Rotary,
     alibi,
     clip,
     early_add,
@@ -70,6 +72,7 @@ class Sizes:
         in the methods `distance_aware*`. Half of the heads start with a negative w. May be traced.
       initial_shape: Initial value of the parameter v of `attention.learnable_sigmoid`, in the
         methods `distance_aware*` that use this mapping. May be traced.
+      rotary: Options of the rotation in the method `rotary`.
     """
 
     heads: int = 16
@@ -87,6 +90,7 @@ class Sizes:
     sinusoids: Number = 0
     initial_weight: Number = 0.1
     initial_shape: Number = 0.0
+    rotary: Rotary = Rotary()
 
 
 def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
@@ -152,6 +156,7 @@ class Method:
         compiled program can train models with different position information.
       layer_arguments: Additional arguments of `TransformerLayer`.
       has_distance_weights: True if the attention of each head has a distance weight w.
+      rotates: True if the queries and keys of self-attention are rotated by their positions.
     """
 
     title: str
@@ -161,6 +166,7 @@ class Method:
     has_switches: bool = False
     layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_distance_weights: bool = False
+    rotates: bool = False
 
     def position_scale(self, sizes: Sizes) -> Number | None:
         """Return the factor of the sinusoidal position encodings, or None to add no encodings."""
@@ -179,6 +185,7 @@ class Method:
             "attention_dropout": sizes.inner_dropout,
             "hidden_dropout": sizes.inner_dropout,
             "variant": None if self.variant is None else functools.partial(self.variant, sizes),
+            "rotary": sizes.rotary if self.rotates else None,
             **self.layer_arguments,
         }
 
@@ -290,6 +297,11 @@ METHODS = {
         "T5 bias",
         "scores plus learned biases of buckets of relative positions (Raffel et al. 2020)",
         t5_buckets,
+    ),
+    "rotary": Method(
+        "RoPE",
+        "dot products of queries and keys rotated by their positions (Su et al. 2021)",
+        rotates=True,
     ),
 }
 

@@ -10,7 +10,8 @@ from flax import nnx
 from flax.nnx.bridge.wrappers import current_linen_module
 from jaxtyping import Array, Bool, Int
 
-from distattn_jax.attention import Variant
+from distattn_jax.attention import Rotary, Variant, rotate
+from distattn_jax.attention.rotary import check_self_attention
 from distattn_jax.modules.batch_axes import (
     as_boolean_mask,
     attention_over_batch_axes,
@@ -22,6 +23,7 @@ from distattn_jax.modules.batch_axes import (
 def as_attention_fn(
     variant: Variant | nnx.Module,
     *,
+    rotary: Rotary | None = None,
     decode: bool = False,
     scale: float | None = None,
     local_window_size: int | tuple[int, int] | None = None,
@@ -44,6 +46,9 @@ def as_attention_fn(
     Args:
       variant: Attention variant such as `attention.DotProduct()`, or a module that returns one when
         called, such as `modules.DistanceAware`.
+      rotary: Rotary positions, which rotate queries and keys before the attention of any variant.
+        They serve self-attention. A layer of Flax caches its keys without rotation, so that every
+        step of decoding rotates the whole cache. None means no rotation.
       decode: Set to True for self-attention in a layer that decodes with a cache, one token at a
         time. A single query then has the position of the last key that is visible in its mask, the
         key that the layer has just appended to the cache. A whole sequence, with as many queries as
@@ -61,16 +66,22 @@ def as_attention_fn(
             f"such as `modules.DistanceAware(...)`; got {variant!r}."
         )
     kind = _AttentionModule if isinstance(variant, nnx.Module) else _AttentionFunction
-    return kind(variant, decode, scale, local_window_size, implementation)
+    return kind(variant, rotary, decode, scale, local_window_size, implementation)
 
 
 class _AttentionFunction:
     """Function for the argument `attention_fn` of a Flax layer, which computes a variant."""
 
     def __init__(
-        self, variant: Any, decode: bool, scale: Any, window: Any, implementation: str | None
+        self,
+        variant: Any,
+        rotary: Any,
+        decode: bool,
+        scale: Any,
+        window: Any,
+        implementation: str | None,
     ):
-        self.variant = variant
+        self.variant, self.rotary = variant, rotary
         self.decodes = decode  # not `decode`, which `nnx.Module.set_attributes` would change
         self.scale, self.local_window_size = scale, window
         self.implementation = implementation
@@ -111,6 +122,9 @@ class _AttentionFunction:
         if dtype is not None:
             query, key, value = (x.astype(dtype) for x in (query, key, value))
         offset, unknown = self._find_offset(query, key, mask, input_positions)
+        if self.rotary is not None:
+            check_self_attention(query.shape[-3], key.shape[-3], offset)
+            query, key = rotate(query, self.rotary, offset), rotate(key, self.rotary)
         attended = attention_over_batch_axes(
             query,
             key,

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention import Attended, DotProduct
+from distattn_jax.attention import Attended, DotProduct, Rotary, rotate
 from distattn_jax.attention.dropout import is_off
+from distattn_jax.attention.rotary import check_rotary, check_self_attention
 from distattn_jax.attention.validation import check_flags
 from distattn_jax.modules.batch_axes import attention_over_batch_axes, is_known, nan_where
 from distattn_jax.modules.dropout import Rate, Rngs, dropout_key
@@ -33,6 +34,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         attends to key head n // (N / K). None means N.
       variant: Module that returns an attention variant when called, such as
         `modules.DistanceAware`. None means dot-product attention.
+      rotary: Rotary positions, which rotate queries and keys before the attention of any variant.
+        They serve self-attention. None means no rotation.
       project_key: If True, a dense layer computes the keys from the inputs. If False, the inputs
         are split into heads and used as keys, as in TENER.
       project_out: If True, a dense layer computes the output from the heads. If False, the output
@@ -61,6 +64,7 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         *,
         num_key_value_heads: int | None = None,
         variant: nnx.Module | None = None,
+        rotary: Rotary | None = None,
         project_key: bool = True,
         project_out: bool = True,
         scale: float | None = None,
@@ -99,6 +103,14 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             **arguments,
         )
         self.variant = nnx.data(variant)
+        if rotary is not None:
+            check_rotary(rotary, self.head_dim)
+            if self.in_kv_features != self.in_features:
+                raise ValueError(
+                    "rotary must be None for cross-attention; got in_kv_features="
+                    f"{self.in_kv_features} and in_features={self.in_features}."
+                )
+        self.rotary = rotary
         self.scale, self.local_window_size = scale, local_window_size
         self.implementation = implementation
         if not project_key:
@@ -139,7 +151,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
           inputs_k: Inputs of the keys, shape (..., S, in_kv_features). None means `inputs_q`.
           inputs_v: Inputs of the values, shape (..., S, in_kv_features). None means `inputs_k`.
           key_value: Pair of keys and values, from `project_key_value` or from a cache. They are
-            used instead of `inputs_k` and `inputs_v`, which must be None.
+            used instead of `inputs_k` and `inputs_v`, which must be None. If the layer has rotary
+            positions, these keys are already rotated.
           mask: True or 1 where a query may attend to a key, shape (..., N, T, S). Each axis may
             also have size 1.
           query_lengths: Number of queries of each example before padding. None means no padding.
@@ -184,7 +197,12 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
                 inputs_k = inputs_q
                 if key_segments is None and not decode:
                     key_segments = query_segments
-            key, value = self.project_key_value(inputs_k, inputs_v, qkv_sharding=qkv_sharding)
+            elif self.rotary is not None and not decode:
+                check_self_attention(inputs_q.shape[-2], inputs_k.shape[-2], query_offset)
+            first = self.cache_index[...] if decode and self.cache_index is not None else 0
+            key, value = self.project_key_value(
+                inputs_k, inputs_v, positions=first, qkv_sharding=qkv_sharding
+            )
         overflows: bool | Array = False
         if decode:
             check_flags(is_causal=is_causal)
@@ -195,6 +213,8 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             new_keys = key.shape[-3]
             key, value, query_offset, overflows = self._append_to_cache(key, value)
             is_causal = True
+        if self.rotary is not None:
+            query = rotate(query, self.rotary, query_offset)
         rate = self.dropout_rate if dropout_rate is None else dropout_rate
         attended = attention_over_batch_axes(
             query,
@@ -235,13 +255,19 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
         inputs_k: Float[Array, "*batch S F"],
         inputs_v: Float[Array, "*batch S F"] | None = None,
         *,
+        positions: int | Array = 0,
         qkv_sharding: Any = None,
     ) -> tuple[Array, Array]:
         """Compute the keys and values from the inputs, each of shape (..., S, K, H).
 
+        If the layer has rotary positions, the keys are rotated. The rotation of a key depends on
+        its own position alone, so that a cache can hold rotated keys.
+
         Args:
           inputs_k: Inputs of the keys.
           inputs_v: Inputs of the values. None means `inputs_k`.
+          positions: Position of the first key: one integer for all examples, or one for each
+            example, such as the number of cached keys. Only rotary positions use it.
           qkv_sharding: Sharding of keys and values.
         """
         value = self.value(inputs_k if inputs_v is None else inputs_v, out_sharding=qkv_sharding)
@@ -249,7 +275,9 @@ class MultiHeadAttention(nnx.MultiHeadAttention):
             key = inputs_k.reshape(*inputs_k.shape[:-1], self.num_kv_heads, self.head_dim)
         else:
             key = self.key(inputs_k, out_sharding=qkv_sharding)
-        return (self.key_ln(key) if self.normalize_qk else key), value  # type: ignore[misc]
+        if self.normalize_qk:
+            key = self.key_ln(key)  # type: ignore[misc]
+        return (key if self.rotary is None else rotate(key, self.rotary, positions)), value
 
     def _dropout_arguments(
         self, rate: Rate, deterministic: bool | None, rngs: Rngs | None

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Int, Shaped
 
-from distattn_jax.attention import Attended
+from distattn_jax.attention import Attended, Rotary
 from distattn_jax.attention.validation import check_flags, validate_lengths
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.explicit_mesh import shard_alike
@@ -65,6 +65,8 @@ class TransformerLayer(nnx.Module):
       num_key_value_heads: Number of heads K of keys and values, a divisor of N. None means N.
       variant: Module that returns an attention variant when called. None means dot-product
         attention.
+      rotary: Rotary positions, which rotate queries and keys of self-attention. None means no
+        rotation.
       norm: "after" normalizes each residual sum, "before" normalizes the inputs of the attention
         and of the feed-forward network.
       activation: Activation of the feed-forward network.
@@ -90,7 +92,7 @@ class TransformerLayer(nnx.Module):
         it and at most `right` positions after it. One integer stands for both. None means that keys
         at all distances are visible.
       cross_attention: If True, the layer also attends to the output of an encoder, with dot-product
-        attention.
+        attention and without rotation.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
@@ -105,6 +107,7 @@ class TransformerLayer(nnx.Module):
         head_features: int | None = None,
         num_key_value_heads: int | None = None,
         variant: nnx.Module | None = None,
+        rotary: Rotary | None = None,
         norm: str = "after",
         activation: Callable[[Array], Array] = jax.nn.relu,
         layer_norm: Callable[..., nnx.Module] = nnx.LayerNorm,
@@ -148,6 +151,7 @@ class TransformerLayer(nnx.Module):
         )
         self.attention = make_attention(
             variant=variant,
+            rotary=rotary,
             project_key=project_key,
             project_out=project_out,
             scale=scale,
@@ -309,7 +313,8 @@ class TransformerLayer(nnx.Module):
     ) -> tuple[Attended, KeyValueCache]:
         """Append the keys and values of x to the cache, and attend causally to the new cache."""
         inputs = self._normalize_input(x, self.attention_norm)
-        appended = cache.append(*self.attention.project_key_value(inputs), lengths)
+        key_value = self.attention.project_key_value(inputs, positions=cache.lengths)
+        appended = cache.append(*key_value, lengths)
         attended = self.attention(
             inputs,
             key_value=(appended.key, appended.value),

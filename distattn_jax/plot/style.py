@@ -59,6 +59,7 @@ METHOD_COLOURS: dict[str, str] = {
     "kerple_log": "#b98b4e",
     "kerple_power": "#855a22",
     "t5_bias": "#4d2f08",
+    "rotary": "#8a9a00",
 }
 # Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {

@@ -8,6 +8,7 @@ has a dotted name such as `optimizer.learning_rate`. The metadata of a field con
 - `methods`: names of the methods (attention variants or guides) that use the option, or None if all
   methods use it;
 - `advice`: what to use instead of some values that the option refuses;
+- `repeatable`: True if a flag that is repeated adds its values to those before;
 - `choices`, `descriptions`: allowed values, and a dict from each of them to its description;
 - `minimum`, `maximum`: smallest and largest allowed value, or None.
 
@@ -42,6 +43,7 @@ def option(
     methods: tuple[str, ...] | None = None,
     minimum: float | int | None = None,
     maximum: float | int | None = None,
+    repeatable: bool = False,
 ) -> Any:
     """Declare one option as a dataclass field.
 
@@ -58,6 +60,8 @@ def option(
         all methods use it.
       minimum: Smallest allowed value; None for no limit.
       maximum: Largest allowed value; None for no limit.
+      repeatable: True if an option that accepts several values collects those of all its flags:
+        `--name 1 --name 2` is then `--name 1 2`. Otherwise, the last flag counts.
     """
     return dataclasses.field(
         default=default,
@@ -71,6 +75,7 @@ def option(
             "methods": methods,
             "minimum": minimum,
             "maximum": maximum,
+            "repeatable": repeatable,
         },
     )
 
@@ -158,7 +163,8 @@ def replace_options(options: OptionsType, changes: dict[str, Any]) -> OptionsTyp
 def parse_options(options: OptionsType, arguments: Sequence[str], *, program: str) -> OptionsType:
     """Return a copy of the options with the values set on the command line.
 
-    `--help` prints every option with its explanation and its value in `options`.
+    `--help` prints every option with its explanation and its value in `options`. The flag of a
+    boolean option without a value means true.
 
     Args:
       options: Dataclass that defines the options and their values before parsing.
@@ -210,11 +216,14 @@ def _add_flags(parser: argparse.ArgumentParser, options: Any) -> None:
             else:
                 explanation = f"{explanation}; {metavar} is one of {', '.join(choices)}"
         shown = " ".join(map(str, value)) if several else str(value)
+        is_switch = value_type is bool and not several
         groups[title].add_argument(
             make_flag(name),
             dest=name,
+            action="extend" if field.metadata["repeatable"] else "store",
             type=_make_parser(value_type, field.metadata["advice"]),
-            nargs="+" if several else None,
+            nargs="+" if several else "?" if is_switch else None,
+            const=True if is_switch else None,
             choices=choices or None,
             metavar=metavar,
             help=f"{explanation} (now: {shown or 'empty'})".replace("%", "%%"),

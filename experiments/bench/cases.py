@@ -19,6 +19,7 @@ from experiments.bench.variants import (
     GLOBAL,
     LOCAL,
     adapted,
+    cosine_bias,
     distance_aware,
     distance_bias,
     dot_product,
@@ -94,8 +95,11 @@ CASES = {
     "kerple_log": Case(partial(distance_bias, function="kerple_log")),
     "kerple_power": Case(partial(distance_bias, function="kerple_power")),
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
+    "own_bias_2": Case(partial(cosine_bias, parameters=2)),
+    "own_bias_12": Case(partial(cosine_bias, parameters=12)),
 }
-DEFAULT_CASES = tuple(name for name in CASES if name != "relative_position_64")  # of the table
+EXTRA_CASES = ("relative_position_64", "own_bias_2", "own_bias_12")  # not in the table
+DEFAULT_CASES = tuple(name for name in CASES if name not in EXTRA_CASES)
 # Cases that compare "xla" with attention written by hand.
 BY_HAND = "by_hand"
 COMPARED = {
@@ -119,6 +123,15 @@ BY_HAND_CASES = {
     if implementation != "jax_nn" or case.variant is dot_product
 }
 ALL_CASES = CASES | BY_HAND_CASES
+# Dot-product attention to which the cases of a user's own shape are compared: the first of these
+# cases that is timed is the baseline of the shape.
+BASELINES = (REFERENCE_CASE, "vanilla_jax_nn", "vanilla_xla")
+TIMED_BASELINES = BASELINES[:2]  # These are timed with all `--cases`, where they can run.
+# Cases that are timed by default at a user's own shape: each attention variant once.
+OWN_SHAPE_CASES = (
+    *(*BASELINES, "vanilla", "distance_aware", "relative_position", "transformer_xl"),
+    *("adapted", "alibi"),
+)
 DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
 
 

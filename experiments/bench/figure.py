@@ -64,7 +64,8 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
                 length = min(time, end)
                 axes.barh(row, length, height=0.65, color=_case_colour(case))
                 arrow = " \N{RIGHTWARDS ARROW}" if time > end else ""
-                text = axes.text(length + 0.03 * end, row, f"{time:.3g}{arrow}", va="center")
+                shown = f"{time:.3g}" if time < 1000 else f"{time:,.0f}"
+                text = axes.text(length + 0.03 * end, row, f"{shown}{arrow}", va="center")
                 text.set_path_effects([withStroke(linewidth=2.5, foreground="white")])
             if mark_one:
                 axes.axvline(1, color=GREY, linewidth=0.8, linestyle=":", zorder=0)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.bench.cases import ALL_CASES, REFERENCE_CASE, Operands, draw_operands
+from experiments.bench.cases import ALL_CASES, Operands, draw_operands
+from experiments.bench.memory import explain_lack_of_memory
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
@@ -41,7 +42,7 @@ def measure_shape(
     settings: Settings,
     report: Callable[[str], None] = print,
 ) -> Iterator[Row]:
-    """Yield the row of each case of a shape, the reference case first.
+    """Yield the row of each case of a shape, in the order of `cases`.
 
     A case that does not start before the deadline has no row. With several processes, all cases
     are compiled before the first case is timed. To leave time for the timings, compilation stops
@@ -55,23 +56,22 @@ def measure_shape(
       report: Function that prints a line of text. With several processes, it is called once, when
         all cases are compiled.
     """
-    names = [REFERENCE_CASE, *(case for case in cases if case != REFERENCE_CASE)]
     start = functools.partial(_start_case, name, shape, settings)
     if settings.processes == 1:
-        for case in names:
+        for case in cases:
             if time.monotonic() <= settings.deadline:
                 yield start(case)()
         return
     began = time.monotonic()
 
     def report_compiled(compiled: int) -> None:
-        counts = f"{compiled} of {len(names)} cases"
+        counts = f"{compiled} of {len(cases)} cases"
         seconds = time.monotonic() - began
         report(f"{name}: compiled {counts} in {seconds:.0f} s, processes: {settings.processes}")
 
     compile_deadline = began + COMPILE_SHARE * (settings.deadline - began)
     for case, row in measure_in_processes(
-        names, start, settings.processes, compile_deadline, report_compiled
+        cases, start, settings.processes, compile_deadline, report_compiled
     ):
         crashed = isinstance(row, ChildProcessError)
         yield Row(name, case, message=describe_failure(row)) if crashed else row
@@ -85,6 +85,11 @@ def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Calla
     programs = try_compiling(ALL_CASES[case], shape, settings.dtype)
     if isinstance(programs, str):
         return lambda: dataclasses.replace(row, message=programs)
+    lack = explain_lack_of_memory(programs)
+    if lack:
+        return lambda: dataclasses.replace(
+            row, message=lack, implementation=programs.implementation
+        )
     operands = draw_operands(shape, ALL_CASES[case], settings.dtype)
     return functools.partial(measure_case, row, shape, programs, operands, settings)
 

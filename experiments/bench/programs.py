@@ -61,8 +61,8 @@ def try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
     if device:
         return f"needs {device}"
     try:
-        operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
         try:
+            operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
             jax.eval_shape(make_forward(case), operands)
         except ValueError as error:
             return f"refused: {error}".splitlines()[0]

@@ -17,7 +17,8 @@ def add_rows(
     """Return the content of a results file: the new rows, and the stored rows of earlier runs.
 
     A new row replaces the stored row of the same shape and case. Stored ratios do not change: they
-    are relative to the reference case of the earlier run. Rows are sorted by shape and case.
+    are relative to the reference case of the earlier run. Rows are sorted by shape and case. Shapes
+    without a name come last.
 
     Args:
       setup: Setup of the new run.
@@ -28,15 +29,14 @@ def add_rows(
     merged = {}
     if stored is not None:
         content["environment"] = stored["environment"]
+        shapes = {**stored["shapes"], **setup["shapes"]}
         content["shapes"] = {
-            name: setup["shapes"].get(name) or stored["shapes"].get(name)
-            for name in SHAPES
-            if name in setup["shapes"] or name in stored["shapes"]
+            name: shapes[name] for name in dict.fromkeys([*SHAPES, *shapes]) if name in shapes
         }
         content["runs"] = [*stored.get("runs", []), *setup["runs"]]
         merged = {(row.shape, row.case): row for row in read_rows(stored)}
     merged |= {(row.shape, row.case): row for row in rows}
-    orders = [list(SHAPES), [*ALL_CASES, *PEERS]]
+    orders = [list(content["shapes"]), [*ALL_CASES, *PEERS]]
     keys = sorted(merged, key=lambda names: list(map(_find, orders, names)))
     content["lines"] = [dataclasses.asdict(merged[key]) for key in keys]
     return round_numbers(content)

@@ -5,8 +5,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.bench.cases import BY_HAND, BY_HAND_CASES, COMPARED, REFERENCE_CASE
-from experiments.bench.shapes import BACKWARD, Shape
+from experiments.bench.cases import (
+    BASELINES,
+    BY_HAND,
+    BY_HAND_CASES,
+    COMPARED,
+    REFERENCE_CASE,
+)
+from experiments.bench.shapes import BACKWARD, SHAPES, Shape
 
 COLUMNS = {
     "": ("used",),
@@ -16,6 +22,7 @@ COLUMNS = {
     "forward + backward": ("ms", "TFLOP/s", "ratio"),
 }
 CASE_WIDTH, CELL_WIDTH = 35, 10  # characters
+SHORT_CASE_WIDTH = 28
 
 EMPTY = "-"  # a cell without a value
 
@@ -35,7 +42,8 @@ class Row:
       temporary_mib: Memory in MiB that a call needs in addition to its inputs and outputs.
       forward_ms: Milliseconds of a forward pass.
       forward_tflops: 10¹² floating-point operations per second in a forward pass.
-      forward_ratio: `forward_ms` divided by `forward_ms` of the reference case.
+      forward_ratio: `forward_ms` divided by `forward_ms` of the reference case. The reference case
+        of a shape without a name is its baseline (see `find_baseline`).
       both_ms: Milliseconds of a forward and backward pass.
       both_tflops: 10¹² floating-point operations per second in a forward and backward pass.
       both_ratio: `both_ms` divided by `both_ms` of the reference case.
@@ -56,8 +64,8 @@ class Row:
     both_ratio: float | None = None
 
 
-def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
-    """Return a copy of the row with TFLOP/s, and with time ratios to the reference row.
+def add_rates(row: Row, shape: Shape, reference: Row | None) -> Row:
+    """Return a copy of the row with TFLOP/s, and with time ratios to the reference row, if any.
 
     A forward and backward pass is assumed to need the operations of 3.5 forward passes.
     Recomputation in the backward pass is not included.
@@ -66,8 +74,8 @@ def add_rates(row: Row, shape: Shape, reference: Row) -> Row:
         row,
         forward_tflops=_tflops(shape.flops, row.forward_ms),
         both_tflops=_tflops(shape.flops * (1 + BACKWARD), row.both_ms),
-        forward_ratio=_ratio(row.forward_ms, reference.forward_ms),
-        both_ratio=_ratio(row.both_ms, reference.both_ms),
+        forward_ratio=_ratio(row.forward_ms, reference.forward_ms) if reference else None,
+        both_ratio=_ratio(row.both_ms, reference.both_ms) if reference else None,
     )
 
 
@@ -96,6 +104,38 @@ def format_row(row: Row) -> str:
     has_times = row.forward_ms is not None or not row.message
     line = "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells) if has_times else ""
     return f"{row.case:<{CASE_WIDTH}}{line}{'  ' if line and row.message else ''}{row.message}"
+
+
+def find_baseline(rows: Sequence[Row], shape: str) -> Row | None:
+    """Return the timed row with which other rows of a shape are compared, or None.
+
+    The baseline of a named shape is the reference case. The baseline of another shape is the first
+    of `BASELINES` that was timed.
+
+    Args:
+      rows: Rows of this shape, and of others.
+      shape: Name of the shape.
+    """
+    timed = {row.case: row for row in rows if row.shape == shape and row.both_ms is not None}
+    candidates = (REFERENCE_CASE,) if shape in SHAPES else BASELINES
+    return next((timed[case] for case in candidates if case in timed), None)
+
+
+def format_short_header() -> str:
+    """Format the two header lines of a table that fits into a terminal."""
+    groups = f"{'forward':>19}{'forward + backward':>21}{'temporary':>12}"
+    names = f"{'ms':>11}{'ratio':>8}{'ms':>13}{'ratio':>8}{'MiB':>12}"
+    return f"{'':<{SHORT_CASE_WIDTH + 8}}{groups}\n{'case':<{SHORT_CASE_WIDTH}}{'used':<8}{names}"
+
+
+def format_short_row(row: Row) -> str:
+    """Format one line of a table that fits into a terminal. A message replaces missing times."""
+    start = f"{row.case:<{SHORT_CASE_WIDTH}}{row.implementation or EMPTY:<8}"
+    if row.both_ms is None:
+        return f"{start}  {row.message}"
+    forward = f"{_format_cell(row.forward_ms, 3):>11}{_format_cell(row.forward_ratio, 2):>8}"
+    both = f"{_format_cell(row.both_ms, 3):>13}{_format_cell(row.both_ratio, 2):>8}"
+    return f"{start}{forward}{both}{_format_cell(row.temporary_mib, 1):>12}"
 
 
 def read_rows(content: Mapping[str, Any]) -> list[Row]:

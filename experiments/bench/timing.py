@@ -103,9 +103,11 @@ def name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
 def _relative_error(actual: Array, parts: Array) -> float:
     """Return ‖actual - expected‖ / ‖parts‖, with Euclidean norms in float64.
 
+    If all parts are 0, e.g. the gradient of a query that sees one key, return ‖actual - expected‖.
+
     Args:
       actual: Array to check.
       parts: Terms of the expected array. Their sum over the first axis is the expected array.
     """
     a, b = (np.asarray(x, np.float64) for x in (actual, parts))
-    return float(np.linalg.norm((a - b.sum(axis=0)).ravel()) / np.linalg.norm(b.ravel()))
+    return float(np.linalg.norm((a - b.sum(axis=0)).ravel()) / (np.linalg.norm(b.ravel()) or 1))

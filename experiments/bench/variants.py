@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention import (
     Adapted,
@@ -119,3 +119,23 @@ def distance_bias(shape: Shape, key: Array, *, function: str) -> DistanceBias:
       function: Name of the bias function, one of `BIAS_FUNCTIONS`.
     """
     return DistanceBias(init_bias_parameters(function, shape.heads, key=key), function)
+
+
+def cosine_bias(shape: Shape, key: Array, *, parameters: int) -> DistanceBias:
+    """Return attention with a bias function that is not one of `BIAS_FUNCTIONS`.
+
+    Args:
+      shape: Sizes of the inputs.
+      key: PRNG key of the parameters.
+      parameters: Number of parameters that the function has for each head.
+    """
+    factors = DEVIATION * jax.random.normal(key, (shape.heads, parameters))
+    return DistanceBias(factors, sum_of_cosines)
+
+
+def sum_of_cosines(
+    relative_positions: Int[Array, "..."], factors: Float[Array, " P"]
+) -> Float[Array, "..."]:
+    """Return Σ_n factors[n] cos(n (i - j) / 256)."""
+    angle = relative_positions[..., None] / 256
+    return jnp.cos(jnp.arange(factors.size) * angle) @ factors

@@ -1,42 +1,70 @@
-"""Time attention for several cases and shapes, relative to cuDNN's dot-product attention."""
+"""Time attention for several cases and shapes, relative to dot-product attention.
+
+Named shapes (`--shapes`) make the table of docs/kernels.md, relative to cuDNN. A user's own shapes
+(`--shape`) are timed on any device, relative to the baseline that the device has.
+"""
 
 import contextlib
 import dataclasses
 import itertools
 import math
+import operator
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 from etils import epath
 
-from distattn_jax.train.options import Options, option, parse_options, result_options
+from distattn_jax.train.options import (
+    Options,
+    list_set_options,
+    option,
+    parse_options,
+    result_options,
+)
 from distattn_jax.train.run import environment
 from experiments.bench import pytorch
 from experiments.bench.cases import (
     ALL_CASES,
+    BASELINES,
     BY_HAND,
     BY_HAND_CASES,
     DEFAULT_CASES,
+    OWN_SHAPE_CASES,
     REFERENCE_CASE,
+    TIMED_BASELINES,
+    missing_device,
 )
 from experiments.bench.measure import WRONG, Settings, measure_shape
 from experiments.bench.programs import FAILED
 from experiments.bench.results import add_rows, check_same_setup
-from experiments.bench.shapes import CPU_SHAPES, DEFAULT_SHAPES, SHAPES, Shape, describe_shape
+from experiments.bench.shapes import (
+    CPU_SHAPES,
+    DEFAULT_SHAPES,
+    SHAPES,
+    Shape,
+    choose_calls,
+    describe_shape,
+    name_shape,
+    parse_shape,
+)
 from experiments.bench.table import (
     Row,
     add_rates,
+    find_baseline,
     format_comparison,
     format_header,
     format_ratios,
     format_row,
+    format_short_header,
+    format_short_row,
     read_rows,
     shorten_message,
 )
 from experiments.bench.variants import GLOBAL, LOCAL, V
+from experiments.commands._json import keep_output_for_json, print_json
 from experiments.papers.stored_results import read_results, write_results
 
 
@@ -44,14 +72,27 @@ from experiments.papers.stored_results import read_results, write_results
 class Bench(Options):
     """Options of the benchmark.
 
-    On a CPU, each shape is replaced by a smaller shape, and cases that need a GPU are not timed.
+    On a CPU, each named shape is replaced by a smaller shape, and cases that need a GPU are not
+    timed. A shape of `--shape` is never replaced.
     """
 
-    shapes: tuple[str, ...] = option(DEFAULT_SHAPES, "sizes of the inputs", choices=tuple(SHAPES))
+    shapes: tuple[str, ...] = option(
+        DEFAULT_SHAPES,
+        "named sizes of the inputs; smaller sizes replace them on a CPU",
+        choices=tuple(SHAPES),
+    )
+    shape: tuple[str, ...] = option(
+        (),
+        "your own sizes instead of --shapes, on any device: B,T,N,H (batch size, tokens, heads, "
+        "width of a head), e.g. 8,512,16,64",
+        repeatable=True,
+    )
     cases: tuple[str, ...] = option(
         DEFAULT_CASES,
         f"cases to time; the reference {REFERENCE_CASE} is always timed first; {BY_HAND} means all "
-        f"{len(BY_HAND_CASES)} cases that compare xla with attention written by hand",
+        f"{len(BY_HAND_CASES)} cases that compare xla with attention written by hand; with "
+        "--shape, the default is each attention variant once, and the cases that are always timed "
+        f"are {' and '.join(TIMED_BASELINES)}, where they can run",
         choices=(*ALL_CASES, BY_HAND),
     )
     dtype: str = option(
@@ -74,6 +115,9 @@ class Bench(Options):
     draw: str = option(
         "", "path of a bench.json to print and draw again, without timing", changes_result=False
     )
+    json: bool = option(
+        False, "print one JSON document instead of text, for programs", changes_result=False
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,6 +125,10 @@ class Bench(Options):
         self.require_at_least(0, "processes", "limit")
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
+        if self.json and self.draw:
+            raise ValueError("json cannot be used with --draw, whose file is a JSON document.")
+        for text in self.shape:
+            parse_shape(text)
 
     @property
     def timed_cases(self) -> list[str]:
@@ -89,13 +137,41 @@ class Bench(Options):
         return list(dict.fromkeys(itertools.chain(*expanded)))
 
     @property
+    def ordered_cases(self) -> list[str]:
+        """Names of the cases in the order of their measurement: those that others need first.
+
+        The first case is the reference case. At an own shape, the baselines come first. Those of
+        `TIMED_BASELINES` that can run on this device are added.
+        """
+        if not self.shape:
+            return list(dict.fromkeys((REFERENCE_CASE, *self.timed_cases)))
+        added = (case for case in TIMED_BASELINES if not missing_device(ALL_CASES[case]))
+        names = {*added, *self.timed_cases}
+        others = [case for case in self.timed_cases if case not in BASELINES]
+        return [*(case for case in BASELINES if case in names), *others]
+
+    @property
+    def own_shapes(self) -> dict[str, Shape]:
+        """Shapes of `--shape`, by name."""
+        parsed = map(parse_shape, self.shape)
+        return {name_shape(shape): shape for shape in parsed}
+
+    @property
+    def shape_names(self) -> list[str]:
+        """Names of the shapes to time."""
+        return list(self.own_shapes or self.shapes)
+
+    @property
     def timed_peers(self) -> list[str]:
         """Names of the functions of PyTorch to time."""
         return pytorch.select_peers((REFERENCE_CASE, *self.timed_cases)) if self.peers else []
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory."""
+    """Run `bench [--field value ...]`: print errors, compile time, times, rates and memory.
+
+    With `--shape`, the table is shorter: times, their ratios to a baseline, and memory.
+    """
     started = time.monotonic()
     # Each process must leave the memory of the GPU that it does not need to the others.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -103,6 +179,45 @@ def main(arguments: Sequence[str]) -> None:
     if bench.draw:
         draw_again(epath.Path(bench.draw))
         return
+    bench = choose_defaults(bench, list_set_options(arguments))
+    with keep_output_for_json(bench.json):
+        content, bad = measure_and_write(bench, started)
+    if bench.json:
+        print_json(content)
+    if bad:
+        raise SystemExit(f"wrong or failed, and not timed: {', '.join(bad)}")
+
+
+def choose_defaults(bench: Bench, set_options: Collection[str]) -> Bench:
+    """Return the options with the default cases of own shapes, if there are own shapes.
+
+    Args:
+      bench: Options of the benchmark.
+      set_options: Names of the options that the user has set.
+    """
+    if not bench.shape:
+        return bench
+    if "shapes" in set_options:
+        raise ValueError(
+            "--shape cannot be used with --shapes: run the command once for each. With --output "
+            "FOLDER --add, both runs write to the same file."
+        )
+    can_run = (case for case in OWN_SHAPE_CASES if not missing_device(ALL_CASES[case]))
+    cases = bench.cases if "cases" in set_options else tuple(can_run)
+    return dataclasses.replace(bench, shapes=(), cases=cases)
+
+
+def measure_and_write(bench: Bench, started: float) -> tuple[dict[str, Any], list[str]]:
+    """Measure all cases, print their rows, and write them to the output folder, if there is one.
+
+    Args:
+      bench: Options of the benchmark.
+      started: Value of `time.monotonic()` at the start of the command.
+
+    Returns:
+      The content of `bench.json` for this run alone, with the baseline of each shape, and a text
+      for each case that was wrong or failed.
+    """
     absence = pytorch.explain_absence() if bench.peers else ""
     if absence:
         print(f"PyTorch is not timed: {absence}.")
@@ -111,7 +226,11 @@ def main(arguments: Sequence[str]) -> None:
     stored = read_earlier_runs(bench, setup) if bench.add else None
     deadline = started + bench.limit if bench.limit else math.inf
     rows: list[Row] = []
-    for row in print_table(setup, measure_all(bench, setup, deadline)):
+    print_rows = print_table
+    if bench.shape:
+        print_rows = print_short_tables
+        print(f"cases: {', '.join(bench.ordered_cases)}; --cases chooses others")
+    for row in print_rows(setup, measure_all(bench, setup, deadline)):
         rows.append(row)
         if bench.output:  # Write each row at once: a killed process loses only its last row.
             write_results(add_rows(setup, rows, stored), bench.output)
@@ -121,9 +240,10 @@ def main(arguments: Sequence[str]) -> None:
         draw_figure(content, read_rows(content), epath.Path(bench.output))
     report_left_out(bench, rows)
     bad = [row for row in rows if row.message.startswith((WRONG, FAILED))]
-    if bad:
-        names = ", ".join(f"{row.case} at {row.shape}" for row in bad)
-        raise SystemExit(f"wrong or failed, and not timed: {names}")
+    found = {name: find_baseline(rows, name) for name in setup["shapes"]}
+    baselines = {name: row.case if row else None for name, row in found.items()}
+    content = add_rows(setup, rows) | {"baselines": baselines}
+    return content, [f"{row.case} at {row.shape}" for row in bad]
 
 
 def draw_again(path: epath.Path) -> None:
@@ -133,39 +253,59 @@ def draw_again(path: epath.Path) -> None:
         raise ValueError(f"--draw must be an existing bench.json; got {path}.")
     with _explain_wrong_file(path):
         rows = read_rows(content)
+    named = [row for row in rows if row.shape in SHAPES]
+    own = [row for row in rows if row.shape not in SHAPES]
+    if named:
+        print_named_shapes(content, named)
+    if own:
+        list(print_short_tables(content, own))
+    draw_figure(content, rows, path.parent)
+
+
+def print_named_shapes(content: Mapping[str, Any], rows: Sequence[Row]) -> None:
+    """Print the table of the named shapes, and the Markdown tables of ratios.
+
+    Args:
+      content: Setup of the benchmark, from `describe_setup`.
+      rows: Rows of the named shapes.
+    """
     rows = list(print_table(content, rows))
     titles = {
         name: " ".join(describe_shape(name, Shape(**sizes)))
         for name, sizes in content["shapes"].items()
+        if name in SHAPES
     }
     print(f"\n{format_ratios(rows, titles)}\n")
     if any(row.implementation == BY_HAND for row in rows):
         for measure in ("forward_ms", "both_ms", "temporary_mib"):
             print(f"{measure}\n\n{format_comparison(rows, titles, measure)}\n")
-    draw_figure(content, rows, path.parent)
 
 
 def describe_setup(bench: Bench) -> dict[str, Any]:
     """Return a dict with the environment, dtype, shapes, w, v and options of a benchmark.
 
     w is the distance weight of a head, and v is the shape of its sigmoid. The options of this run
-    are the only entry of the list "runs". Options that are paths are left out. `add_rows` appends
-    this entry to the list of earlier runs.
+    are the only entry of the list "runs". Options that are paths or empty lists are left out.
+    `add_rows` appends this entry to the list of earlier runs.
     """
     on_cpu = jax.default_backend() == "cpu"
-    shapes = CPU_SHAPES if on_cpu else SHAPES
+    named = CPU_SHAPES if on_cpu else SHAPES
+    shapes = {name: named[name] for name in SHAPES if name in bench.shapes}
+    for name, shape in bench.own_shapes.items():
+        shapes[name] = shape if on_cpu else choose_calls(shape)
     automatic = "float32" if on_cpu else "bfloat16"
     described = environment()
+    config = {name: value for name, value in result_options(bench).items() if value != []}
     run = {name: described[name] for name in ("time", "commit")}
     run |= {"torch": pytorch.find_version()} if bench.peers else {}
     return {
         "experiment": "bench",
         "environment": described,
         "dtype": automatic if bench.dtype == "auto" else bench.dtype,
-        "shapes": {name: shapes[name]._asdict() for name in SHAPES if name in bench.shapes},
+        "shapes": {name: shape._asdict() for name, shape in shapes.items()},
         "w": {"local": LOCAL, "global": GLOBAL},
         "v": V,
-        "runs": [run | {"config": result_options(bench)}],
+        "runs": [run | {"config": config}],
     }
 
 
@@ -209,16 +349,15 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
     automatic = (os.cpu_count() or 1) if jax.default_backend() == "gpu" else 1
     processes = bench.processes or automatic
     settings = Settings(setup["dtype"], bench.repeats, processes, deadline)
-    shapes = {name: Shape(**setup["shapes"][name]) for name in bench.shapes}
-    references = {name: Row(name, REFERENCE_CASE) for name in shapes}
+    shapes = {name: Shape(**setup["shapes"][name]) for name in bench.shape_names}
+    rows: list[Row] = []
     for name, shape in shapes.items():
-        for row in measure_shape(name, shape, bench.timed_cases, settings):
-            if row.case == REFERENCE_CASE:
-                references[name] = row
-            yield add_rates(row, shape, references[name])
+        for row in measure_shape(name, shape, bench.ordered_cases, settings):
+            rows.append(row)
+            yield add_rates(row, shape, find_baseline(rows, name))
     for name, shape in shapes.items():
         for row in pytorch.measure_pytorch(bench.timed_peers, name, shape, settings):
-            yield add_rates(row, shape, references[name])
+            yield add_rates(row, shape, find_baseline(rows, name))
 
 
 def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
@@ -228,7 +367,7 @@ def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
         shape: [
             case for case in (*bench.timed_cases, *bench.timed_peers) if (shape, case) not in done
         ]
-        for shape in bench.shapes
+        for shape in bench.shape_names
     }
     left_out = {shape: cases for shape, cases in left_out.items() if cases}
     if not left_out:
@@ -236,7 +375,8 @@ def report_left_out(bench: Bench, rows: Sequence[Row]) -> None:
     print(f"\nleft out, because --limit {bench.limit:g} seconds had passed:")
     for shape, cases in left_out.items():
         print(f"  {shape}: {', '.join(cases)}")
-    print("Run the command again with --add true and these --shapes and --cases to add them.")
+    flag = "--shape" if bench.shape else "--shapes"
+    print(f"Run the command again with --add true and these {flag} and --cases to add them.")
 
 
 def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row]:
@@ -250,7 +390,10 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
     print(f"{setup['device']}, JAX {setup['packages']['jax']}, {content['dtype']}")
     w = content["w"]
     print(f"local heads: w = {w['local']}, global heads: w = {w['global']}; v = {content['v']}")
-    print(f"ratio: time relative to {REFERENCE_CASE} in this run, above 1 is slower\n")
+    print(f"ratio: time relative to {REFERENCE_CASE} in this run, above 1 is slower")
+    if setup["platform"] == "cpu":
+        print("On a CPU, smaller shapes replace the named ones. --shape times your own as it is.")
+    print()
     print(format_header())
     previous = None
     for row in rows:
@@ -263,10 +406,38 @@ def print_table(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row
         yield row
 
 
+def print_short_tables(content: Mapping[str, Any], rows: Iterable[Row]) -> Iterator[Row]:
+    """Print a table of times and memory for each own shape, row by row, and yield the rows.
+
+    Args:
+      content: Setup of the benchmark, from `describe_setup`.
+      rows: Rows to print.
+    """
+    setup, w = content["environment"], content["w"]
+    print(f"{setup['device']}, JAX {setup['packages']['jax']}, {content['dtype']}")
+    weights = f"half have w = {w['local']}, half w = {w['global']}"
+    print(f"distance-aware heads: {weights}; v = {content['v']}")
+    print("temporary: memory of a forward and backward pass, besides its inputs and outputs")
+    printed: list[Row] = []
+    for name, group in itertools.groupby(rows, key=operator.attrgetter("shape")):
+        shape = Shape(**content["shapes"][name])
+        sizes = f"B {shape.batch}, T {shape.length}, N {shape.heads}, H {shape.width}"
+        calls = f"; calls in one program: {shape.calls}" if shape.calls > 1 else ""
+        print(f"\n{sizes}{calls}\n{format_short_header()}")
+        for row in group:
+            print(format_short_row(row), flush=True)
+            printed.append(row)
+            yield row
+        baseline = find_baseline(printed, name)
+        if baseline:
+            print(f"ratio: time relative to {baseline.case}, above 1 is slower")
+
+
 def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.Path) -> None:
     """Draw the times of a forward and backward pass, and save the plot as `folder/bench.png`.
 
-    The plot has one panel per shape. `select_common` selects the shapes and the cases.
+    The plot has one panel per shape. `select_common` selects the shapes and the cases. Own shapes
+    are drawn only if there are no named shapes, and always in milliseconds.
 
     Args:
       content: Setup of the benchmark, from `describe_setup`.
@@ -279,10 +450,12 @@ def draw_figure(content: Mapping[str, Any], rows: Sequence[Row], folder: epath.P
     except ModuleNotFoundError as error:
         print(f"no figure: {error.name} is not installed. Use --draw where it is.")
         return
+    named = [row for row in rows if row.shape in SHAPES]
+    rows = named or rows
     if all(row.both_ms is None for row in rows):
         print("no figure: nothing was timed.")
         return
-    relative = any(row.both_ratio is not None for row in rows)
+    relative = any(row.both_ratio is not None for row in named)
     times: dict[str, dict[str, float | str]] = {}
     for row in rows:
         shape = Shape(**content["shapes"][row.shape])

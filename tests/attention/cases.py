@@ -18,6 +18,7 @@ from distattn_jax.attention import (
     RelativePosition,
     T5Buckets,
     TransformerXL,
+    TwoSided,
     Variant,
     attention,
     fused_kernels,
@@ -131,6 +132,24 @@ def t5_bias(sizes, dtype, is_causal=False) -> Case:
     return Case(DistanceBias(table, function), oracles.distance_bias(bias, table))
 
 
+def two_sided(
+    sizes, dtype, mapping="learnable_sigmoid", bias=("constant", "kerple_log"), rectify=True
+) -> Case:
+    """Draw the parameters of both sides. `mapping` None means no factor."""
+    weight, v, k, c, *positive = random_arrays(8, *[(sizes.heads, 2)] * 7, dtype=dtype)
+    first, second, slope = (0.1 + jnp.abs(x) for x in positive)
+    shape = {"learnable_sigmoid": v, "linear": (k, v)}.get(mapping, ())
+    drawn = {"constant": c, "kerple_log": (first, second), "alibi": slope}
+    weight = None if mapping is None else 0.3 * weight
+    parameters = tuple(drawn[name] for name in bias)
+    variant = TwoSided(
+        weight, shape, parameters, bias, mapping or "learnable_sigmoid", rectify=rectify
+    )
+    biases = [(getattr(oracles, name), jax.tree.leaves(drawn[name])) for name in bias]
+    oracle = oracles.two_sided(weight, jax.tree.leaves(shape), mapping, biases, rectify)
+    return Case(variant, oracle)
+
+
 VARIANTS = {
     "dot_product": dot_product,
     "distance_aware": distance_aware,
@@ -138,6 +157,7 @@ VARIANTS = {
     "transformer_xl": transformer_xl,
     "adapted": adapted,
     "distance_bias": distance_bias,
+    "two_sided": two_sided,
 }
 
 ALL_FORMS = VARIANTS | {
@@ -154,6 +174,8 @@ ALL_FORMS = VARIANTS | {
     "distance_bias_t5": t5_bias,
     "distance_bias_t5_causal": functools.partial(t5_bias, is_causal=True),
     "adapted_shared": functools.partial(adapted, shared=True),
+    "two_sided_bias": functools.partial(two_sided, mapping=None, bias=("alibi",), rectify=False),
+    "two_sided_factor": functools.partial(two_sided, mapping="linear", bias=(), rectify=False),
     **{
         f"distance_aware_{mapping}_{adjust}": functools.partial(
             distance_aware, mapping=mapping, adjust=adjust

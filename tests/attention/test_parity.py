@@ -59,6 +59,8 @@ GROUPS = {
         ("distance_bias_t5", "reference"),
         ("transformer_xl_shared", "xla"),
         ("adapted_shared", "xla"),
+        ("two_sided_bias", BLOCKS),
+        ("two_sided_factor", "xla"),
     ],
 }
 

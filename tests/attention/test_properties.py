@@ -159,7 +159,12 @@ def test_numpy_arrays_are_accepted_inside_and_outside_of_jit():
 def test_mirrored_inputs_give_mirrored_outputs_only_for_distance_aware():
     """Distance-aware scores depend on |i - j|, the others on the signed i - j."""
     center = (SIZES.keys - SIZES.queries) // 2
-    for name, mirrors in (("distance_aware", True), ("transformer_xl", False), ("adapted", False)):
+    for name, mirrors in (
+        ("distance_aware", True),
+        ("transformer_xl", False),
+        ("adapted", False),
+        ("two_sided", False),
+    ):
         variant, qkv = random_case(name, seed=3)
         plain = run(variant, *qkv, center).values
         mirrored = run(variant, *(x[:, ::-1] for x in qkv), center).values[:, ::-1]
@@ -168,7 +173,7 @@ def test_mirrored_inputs_give_mirrored_outputs_only_for_distance_aware():
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    list(zip([*VARIANTS, "relative_position_keys"], [0, 2, 2, 3, 2, 2, 1], strict=True)),
+    list(zip([*VARIANTS, "relative_position_keys"], [0, 2, 2, 3, 2, 2, 5, 1], strict=True)),
 )
 def test_the_leaves_of_a_variant_are_its_arrays(name, count):
     assert len(jax.tree.leaves(ALL_FORMS[name](SIZES, "float32").variant)) == count

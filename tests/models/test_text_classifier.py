@@ -13,7 +13,7 @@ from distattn_jax.models import METHODS, Sizes, TextClassifier
 from distattn_jax.sharding import make_mesh, replicated
 
 SIZES = Sizes(2, 4, 8, embedding_features=6, hidden_features=8, pooling_features=4, max_distance=3)
-MAIN_METHODS = tuple(METHODS)[:6]  # the others are forms of these, and biases of the scores
+MAIN_METHODS = tuple(METHODS)[:6]  # the others are forms of these, biases, and rotary positions
 TOKENS = np.asarray([[2, 3, 4, 5, 6], [7, 8, 9, 0, 0], [10, 11, 2, 3, 0]])
 LENGTHS = np.asarray([5, 3, 4])
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}

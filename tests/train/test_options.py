@@ -34,6 +34,8 @@ def parse(*arguments):
         (("--model.initial-shape", "-0.5", "2"), "model.initial_shape", (-0.5, 2.0)),
         (("--output.tensorboard", "false"), "output.tensorboard", False),
         (("--output.profile", "True"), "output.profile", True),
+        (("--output.profile",), "output.profile", True),
+        (("--methods", "vanilla", "--methods", "adapted"), "methods", ("adapted",)),
     ],
 )
 def test_a_flag_sets_the_option_of_its_dotted_name_and_no_other(arguments, name, expected):
@@ -41,6 +43,15 @@ def test_a_flag_sets_the_option_of_its_dotted_name_and_no_other(arguments, name,
     assert changed == options.replace_options(CONFIG, {name: expected})
     value = {option_name: value for option_name, _, value in options.iterate_options(changed)}[name]
     assert (value, type(value)) == (expected, type(expected))
+
+
+def test_repeated_flags_of_a_repeatable_option_add_their_values():
+    @dataclasses.dataclass(frozen=True)
+    class Sizes(Options):
+        sizes: tuple[int, ...] = option((), "sizes", repeatable=True)
+
+    for arguments in (["--sizes", "1", "2", "--sizes", "3"], ["--sizes", "1", "2", "3"]):
+        assert options.parse_options(Sizes(), arguments, program="program") == Sizes((1, 2, 3))
 
 
 def test_options_that_are_valid_only_together_can_be_set_together():

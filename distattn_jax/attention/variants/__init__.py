@@ -7,6 +7,7 @@ from distattn_jax.attention.variants.bias_functions import (
     T5Buckets,
     alibi,
     alibi_slopes,
+    constant,
     init_bias_parameters,
     kerple_log,
     kerple_power,
@@ -35,6 +36,7 @@ from distattn_jax.attention.variants.mappings import (
 from distattn_jax.attention.variants.relative_position import RelativePosition
 from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.transformer_xl import TransformerXL
+from distattn_jax.attention.variants.two_sided import TwoSided
 from distattn_jax.attention.variants.variant import Variant, product, promote, static, variant
 from distattn_jax.attention.variants.variant import (
     compute_relative_positions as compute_relative_positions,
@@ -54,10 +56,12 @@ __all__ = [
     "RelativePosition",
     "T5Buckets",
     "TransformerXL",
+    "TwoSided",
     "Variant",
     "alibi",
     "alibi_slopes",
     "clip",
+    "constant",
     "early_add",
     "early_multiply",
     "exponent",

@@ -1,4 +1,7 @@
-"""Bias functions: functions of the relative position that `DistanceBias` adds to the scores.
+"""Bias functions: functions of the relative position that are added to the scores.
+
+`DistanceBias` adds one of them, and `TwoSided` the sum of several, with own parameters for keys
+before and after the query.
 
 A bias function has the arguments (distance, parameters) and computes one head. `distance` is an
 integer array of signed relative positions d = i - j of query i and key j. The function returns an
@@ -9,6 +12,7 @@ leading head axis:
     kerple_log     -r₁ log(1 + r₂ |d|)      (r₁ (N,), r₂ (N,))      Chi et al. 2022
     kerple_power   -r₁ |d|^r₂               (r₁ (N,), r₂ (N,))      Chi et al. 2022
     t5_buckets     table[bucket(d)]         table (N, buckets)      Raffel et al. 2020, section 2.1
+    constant       c, and 0 if d = 0        c (N,)                  for `TwoSided`
 
 KERPLE requires r₁ > 0 and r₂ > 0, and `kerple_power` also requires r₂ <= 2. As in the authors'
 code, parameters below 0.01 are replaced by 0.01, and an r₂ of `kerple_power` above 2 by 2. The
@@ -140,11 +144,28 @@ class T5Buckets:
 
 t5_buckets = T5Buckets()
 
+
+def constant(
+    distance: Int[Array, "*shape"], parameters: Float[Array, "..."]
+) -> Float[Array, "*shape"]:
+    """Return a constant c for all keys but the query's own key, which gets 0.
+
+    In `TwoSided`, each side has its own c. Adding one number to all scores of a query would change
+    nothing, so that the own key needs no number.
+
+    Args:
+      distance: Relative positions d = i - j.
+      parameters: Constant c of the head.
+    """
+    return jnp.where(distance == 0, 0, parameters)
+
+
 BIAS_FUNCTIONS: dict[str, BiasFunction] = {
     "alibi": alibi,
     "kerple_log": kerple_log,
     "kerple_power": kerple_power,
     "t5_buckets": t5_buckets,
+    "constant": constant,
 }
 
 
@@ -169,6 +190,7 @@ PARAMETER_NAMES: dict[BiasFunction, tuple[str, ...]] = {
     alibi: ("slope",),
     kerple_log: ("r₁", "r₂"),
     kerple_power: ("r₁", "r₂"),
+    constant: ("c",),
 }
 
 
@@ -199,7 +221,7 @@ def init_bias_parameters(
     `alibi` gets the slopes of its paper. `kerple_log` and `kerple_power` get uniform random numbers
     from 0.01 up to the maximum in the authors' code: r₁ up to 2 and r₂ up to 1 for `kerple_log`, r₁
     up to 1 and r₂ up to 2 for `kerple_power`. The table of `T5Buckets` gets normal random numbers
-    with standard deviation 0.02.
+    with standard deviation 0.02. `constant` gets 0.
 
     Args:
       function: Bias function in `BIAS_FUNCTIONS`, or its name, or an instance of `T5Buckets`.
@@ -208,9 +230,11 @@ def init_bias_parameters(
       dtype: Dtype of the parameters.
 
     Returns:
-      Slopes (N,), or a pair r₁ (N,) and r₂ (N,), or a table (N, num_buckets).
+      Slopes or constants (N,), or a pair r₁ (N,) and r₂ (N,), or a table (N, num_buckets).
     """
     function = find_bias_function(function)
+    if function is constant:
+        return jnp.zeros((num_heads,), dtype)
     if function is alibi:
         return jnp.asarray(alibi_slopes(num_heads), dtype)
     if function in _KERPLE_MAXIMA:

@@ -43,9 +43,24 @@ def angles(position: Int[Array, " P"], width: int, dtype: DTypeLike) -> Float[Ar
       width: Width of the sinusoidal embedding, even.
       dtype: float32 or float64.
     """
+    turns = BASE ** (-np.arange(0, width, 2) / width) / (2 * math.pi)  # per position, less than 1
+    return multiply_turns(position, turns, dtype)
+
+
+def multiply_turns(
+    position: Int[Array, "*P"], turns: np.ndarray, dtype: DTypeLike
+) -> Float[Array, "*P frequencies"]:
+    """Return the angle of position * turns, modulo 2π, in [-π, π).
+
+    Args:
+      position: Integer positions, of any sign.
+      turns: Turns per position for each frequency, at least 0 and less than 1. They are rounded to
+        a multiple of 2⁻³², or of 2⁻⁶⁴ if the dtype is float64.
+      dtype: float32 or float64.
+    """
     integer = jnp.int64 if dtype == jnp.float64 else jnp.int32
     bits = jnp.iinfo(integer).bits
-    turns = BASE ** (-np.arange(0, width, 2) / width) / (2 * math.pi)  # per position, less than 1
     whole = np.round(np.ldexp(turns, bits)).astype(np.uint64).astype(np.dtype(f"uint{bits}"))
-    phase = position.astype(integer)[:, None] * jnp.asarray(whole.astype(integer))[None, :]
+    whole = jnp.expand_dims(whole.astype(integer), range(position.ndim))
+    phase = position.astype(integer)[..., None] * whole
     return phase.astype(dtype) * (2 * math.pi / 2.0**bits)
