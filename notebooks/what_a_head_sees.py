@@ -345,67 +345,30 @@ plt.show()
 # ## The heads of a trained model
 #
 # Which opinion about the service does a sentence hold? It is the one nearest to the word "service".
-# A tiny model learns it in 200 steps. Its heads begin with |w| near 0.2, half of them local. Training
-# makes these two clearly local: their coefficients fall within a few words.
+# A tiny model that has learned this is a part of the package. Its heads began with |w| near 0.2, half of
+# them local. Training about doubled |w|: the coefficients of the two local heads fall below a half within
+# three words.
 
 # %%
-import random
-
-import optax
-from flax import nnx
-
 from distattn_jax import plot
-from distattn_jax.datasets.nearest import LABELS, SPLITS, make_sentence
-from distattn_jax.models import Sizes, TextClassifier
+from distattn_jax.tasks import TRAINED, attend_to_texts, load
 
-generator = random.Random(0)
-examples = [make_sentence(generator, SPLITS["train"]) for _ in range(12000)]
-examples = [(text, label) for text, label in examples if len(text.split()) <= 20]
-words = sorted({word for text, _ in examples for word in text.split()})
-vocabulary = {word: i + 3 for i, word in enumerate(words)}
-longest = max(len(text.split()) for text, _ in examples)
-tokens = np.zeros((len(examples), longest), np.int32)
-for row, (text, _) in zip(tokens, examples, strict=True):
-    ids = [vocabulary[word] for word in text.split()]
-    row[: len(ids)] = ids
-labels = np.array([LABELS.index(label) for _, label in examples])
-lengths = (tokens > 0).sum(axis=1)
-
-sizes = Sizes(4, 8, 32, 1, 64, 32, initial_weight=0.2)
-model = TextClassifier(
-    len(vocabulary) + 3, len(LABELS), method="distance_aware", sizes=sizes, rngs=nnx.Rngs(0)
-)
-optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
-
-
-@nnx.jit
-def step(model, optimizer, tokens, lengths, labels):
-    """Take one training step and return the accuracy."""
-
-    def loss(model):
-        logits = model(tokens, lengths).logits
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return losses.mean(), (logits.argmax(-1) == labels).mean()
-
-    (_, accuracy), gradient = nnx.value_and_grad(loss, has_aux=True)(model)
-    optimizer.update(model, gradient)
-    return accuracy
-
-
-rows = np.random.default_rng(0).integers(0, len(examples), (200, 32))
-accuracies = [step(model, optimizer, tokens[i], lengths[i], labels[i]) for i in rows]
-print(f"accuracy of the last 20 steps: {np.mean(accuracies[-20:]):.1%}")
-trained = model.text.sequence.encoder.layers[0].attention.variant()
+loaded = load(TRAINED["nearest"])  # model, tokenizer, labels, config
+sentence = "the awful room we had on friday , service quite pleasant with a superb view"
+(part,) = attend_to_texts(loaded, [sentence]).values()
+(trained,) = part.variants  # w and v of the only layer
 plot.coefficient_curves(trained.weight, trained.shape, max_distance=20)
 
+# %% [markdown]
+# In head 1, which is local, "service" looks at "pleasant", the nearest opinion, and at nothing else.
+
 # %%
-sentence = "the awful room we had on friday , service quite pleasant with a superb view".split()
-ids = jnp.array([[vocabulary[word] for word in sentence]])
-outputs = model(ids, jnp.array([len(sentence)]), weights=True)
-print("The model says:", LABELS[int(outputs.logits[0].argmax())])
+ids = loaded.tokenizer.encode(sentence).ids
+logits = loaded.model(jnp.array([ids]), jnp.array([len(ids)])).logits[0]
+print("The model says:", loaded.labels[int(logits.argmax())])
 titles = [f"head {i + 1}, w = {w:.2f}" for i, w in enumerate(trained.weight)]
 plot.attention_maps(
-    dict(zip(titles, outputs.weights[0, 0], strict=True)), sentence, columns=4, max_weight=0.4
+    dict(zip(titles, part.maps[0], strict=True)), part.tokens, columns=4, max_weight=0.4
 )
 
 # %% [markdown]

@@ -29,9 +29,9 @@ SIDES = ("before", "after")  # keys before the query and the query's own key, ke
 class TwoSided(nnx.Module):
     """Parameters of attention with own functions of the distance for keys before and after.
 
-    Calling the module returns `attention.TwoSided`. The parameters of each side are separate arrays,
-    with one number per head as in `DistanceAware`. Weight decay of matrices therefore leaves them
-    alone. Below, S is the number of sides with own parameters: 2, or 1 if `tied`.
+    Calling the module returns `attention.TwoSided`. Each side has its own arrays, with one number
+    per head as in `DistanceAware`, so that weight decay of matrices leaves them alone. Below, S is
+    the number of sides with own parameters: 2, or 1 if `tied`.
 
     By default, w has all four combinations of signs on the two sides, in groups of four heads: see
     `sign_combinations`.
@@ -50,7 +50,8 @@ class TwoSided(nnx.Module):
       bias_parameters: Initial parameters of each function in `bias`, a pytree of numbers and of
         arrays of shape (N or 1, S, ...). For None, `attention.init_bias_parameters` gives the
         parameters: constants are 0, slopes of ALiBi are equal on both sides, and parameters of
-        KERPLE are drawn for each head and side. None instead of the tuple means None for all functions.
+        KERPLE are drawn for each head and side. None instead of the tuple means None for all
+        functions.
       rectify: If True, negative scores are set to 0 before they are multiplied by f, as in
         distance-aware attention.
       tied: If True, both sides share one set of parameters, so that a head cannot tell left from
