@@ -41,7 +41,10 @@ def execute(path: Path) -> nbformat.NotebookNode:
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
-    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
+    # Without coalesce_streams, the printed lines of a cell are split at random.
+    nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", coalesce_streams=True
+    ).execute()
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times
         for output in cell.get("outputs", []):

@@ -123,6 +123,81 @@ for (const box of document.querySelectorAll("div.slider:not([data-ready])")) {
 """)
 
 # %% [markdown]
+# ## Two sides, and a bias
+#
+# `TwoSided` extends distance-aware attention: keys before and after the query have their own w and v,
+# and a bias g of the distance is added to the scores. g is a constant c, except for the query's own key,
+# and the decay of KERPLE, -r₁ log(1 + r₂R). Move the parameters of both sides. The strip shows the
+# attention of the query in the middle, if all 41 keys agree with it alike: ReLU(q·k/√H) = 2.
+
+# %% tags=["hide-input"]
+HTML("""
+<div class="sides" style="max-width:640px;font-family:sans-serif">
+  <table><tbody></tbody></table>
+  <svg viewBox="0 0 640 330" style="width:100%;background:#fff;color:#222"></svg>
+</div>
+<script>
+for (const box of document.querySelectorAll("div.sides:not([data-ready])")) {
+  box.dataset.ready = "yes";
+  // Name, lowest value, highest value, and the values before and after the query at the start.
+  const parameters = [["w", -1, 1, -0.3, 0.1], ["v", -4, 4, 1, 0], ["c", -3, 3, 0, -1],
+    ["r₁", 0.01, 4, 0.01, 1.5], ["r₂", 0.01, 2, 0.01, 0.5]];
+  const slider = (low, high, value) => `<td><input type="range" min="${low}" max="${high}" step="any"
+    value="${value}"></td><td style="min-width:3em"><output></output></td>`;
+  box.querySelector("tbody").innerHTML = `<tr><th></th><th colspan="2">keys before</th><th colspan="2">
+    keys after</th></tr>` + parameters.map(([name, low, high, before, after]) => `<tr><th>${name}</th>
+    ${slider(low, high, before)}${slider(low, high, after)}</tr>`).join("");
+  const inputs = [...box.querySelectorAll("input")], outputs = box.querySelectorAll("output");
+  const numbers = (j) => inputs.filter((_, i) => i % 2 === (j > 0 ? 1 : 0)).map((x) => Number(x.value));
+  const f = (j) => {
+    const [w, v] = numbers(j);
+    return (1 + Math.exp(v)) / (1 + Math.exp(v - w * Math.abs(j)));
+  };
+  const g = (j) => {
+    const [, , c, r1, r2] = numbers(j);
+    return j === 0 ? 0 : c - r1 * Math.log(1 + r2 * Math.abs(j));
+  };
+  const keys = Array.from({ length: 41 }, (_, i) => i - 20), x = (j) => 330 + 14.5 * j;
+  const panel = (top, height, name, values, baseline) => {
+    const low = Math.min(0, ...values), high = Math.max(baseline + 0.2, ...values);
+    const y = (value) => top + height * (high - value) / (high - low);
+    const label = (value) => `<text x="34" y="${y(value) + 4}" text-anchor="end" font-size="12">
+      ${value.toFixed(1)}</text>`;
+    const line = (side, colour) => `<polyline fill="none" stroke="${colour}" stroke-width="3"
+      points="${keys.map((j, i) => [x(j), y(values[i]), j]).filter(side)
+        .map(([a, b]) => `${a},${b}`).join(" ")}"/>`;
+    return `<line x1="40" x2="620" y1="${y(baseline)}" y2="${y(baseline)}" stroke="#aaa"
+      stroke-dasharray="4"/>${[Math.min(...values), Math.max(...values)].filter(
+        (value) => Math.abs(y(value) - y(baseline)) > 12).map(label).join("")}${label(baseline)}
+      <text x="620" y="${top - 4}" text-anchor="end" font-size="13">${name}</text>
+      ${line(([, , j]) => j <= 0, "#0072b2")}${line(([, , j]) => j >= 0, "#d55e00")}`;
+  };
+  const draw = () => {
+    outputs.forEach((output, i) => { output.textContent = Number(inputs[i].value).toFixed(2); });
+    let svg = panel(22, 90, "factor f(wR; v)", keys.map(f), 1)
+      + panel(142, 90, "bias g(R)", keys.map(g), 0);
+    svg += `<line x1="40" x2="620" y1="246" y2="246" stroke="#222"/>`;
+    for (const j of [-20, -10, 0, 10, 20])
+      svg += `<text x="${x(j)}" y="262" text-anchor="middle" font-size="13">${j}</text>`;
+    const weights = keys.map((j) => Math.exp(2 * f(j) + g(j)));
+    const sum = weights.reduce((a, b) => a + b), largest = Math.max(...weights);
+    keys.forEach((j, i) => {
+      svg += `<rect x="${x(j) - 7}" y="272" width="14" height="25" stroke="#ccc" fill="#222"
+        fill-opacity="${weights[i] / largest}"><title>${(100 * weights[i] / sum).toFixed(2)} %</title></rect>`;
+    });
+    const share = (side) => keys.reduce((total, j, i) => total + (side(j) ? weights[i] / sum : 0), 0);
+    const percent = (side) => `${(100 * share(side)).toFixed(0)} %`;
+    svg += `<text x="330" y="316" text-anchor="middle" font-size="13">attention before:
+      ${percent((j) => j < 0)}, own key: ${percent((j) => j === 0)}, after: ${percent((j) => j > 0)}</text>`;
+    box.querySelector("svg").innerHTML = svg;
+  };
+  inputs.forEach((input) => input.addEventListener("input", draw));
+  draw();
+}
+</script>
+""")
+
+# %% [markdown]
 # ## One query and key, four heads
 #
 # The words below only name the positions: query and key are random, and the same in every panel. At
@@ -270,71 +345,35 @@ plt.show()
 # ## The heads of a trained model
 #
 # Which opinion about the service does a sentence hold? It is the one nearest to the word "service".
-# A tiny model learns it in 200 steps. Its heads begin with |w| near 0.2, half of them local. Training
-# makes these two clearly local: their coefficients fall within a few words.
+# A tiny model that has learned this is a part of the package. Its heads began with |w| near 0.2, half of
+# them local. Training about doubled |w|: the coefficients of the two local heads fall below a half within
+# three words.
 
 # %%
-import random
-
-import optax
-from flax import nnx
-
 from distattn_jax import plot
-from distattn_jax.datasets.nearest import LABELS, SPLITS, make_sentence
-from distattn_jax.models import Sizes, TextClassifier
+from distattn_jax.tasks import TRAINED, attend_to_texts, load
 
-generator = random.Random(0)
-examples = [make_sentence(generator, SPLITS["train"]) for _ in range(12000)]
-examples = [(text, label) for text, label in examples if len(text.split()) <= 20]
-words = sorted({word for text, _ in examples for word in text.split()})
-vocabulary = {word: i + 3 for i, word in enumerate(words)}
-longest = max(len(text.split()) for text, _ in examples)
-tokens = np.zeros((len(examples), longest), np.int32)
-for row, (text, _) in zip(tokens, examples, strict=True):
-    ids = [vocabulary[word] for word in text.split()]
-    row[: len(ids)] = ids
-labels = np.array([LABELS.index(label) for _, label in examples])
-lengths = (tokens > 0).sum(axis=1)
-
-sizes = Sizes(4, 8, 32, 1, 64, 32, initial_weight=0.2)
-model = TextClassifier(
-    len(vocabulary) + 3, len(LABELS), method="distance_aware", sizes=sizes, rngs=nnx.Rngs(0)
-)
-optimizer = nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
-
-
-@nnx.jit
-def step(model, optimizer, tokens, lengths, labels):
-    """Take one training step and return the accuracy."""
-
-    def loss(model):
-        logits = model(tokens, lengths).logits
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        return losses.mean(), (logits.argmax(-1) == labels).mean()
-
-    (_, accuracy), gradient = nnx.value_and_grad(loss, has_aux=True)(model)
-    optimizer.update(model, gradient)
-    return accuracy
-
-
-rows = np.random.default_rng(0).integers(0, len(examples), (200, 32))
-accuracies = [step(model, optimizer, tokens[i], lengths[i], labels[i]) for i in rows]
-print(f"accuracy of the last 20 steps: {np.mean(accuracies[-20:]):.1%}")
-trained = model.text.sequence.encoder.layers[0].attention.variant()
+loaded = load(TRAINED["nearest"])  # model, tokenizer, labels, config
+sentence = "the awful room we had on friday , service quite pleasant with a superb view"
+(part,) = attend_to_texts(loaded, [sentence]).values()
+(trained,) = part.variants  # w and v of the only layer
 plot.coefficient_curves(trained.weight, trained.shape, max_distance=20)
 
+# %% [markdown]
+# In head 1, which is local, "service" looks at "pleasant", the nearest opinion, and at nothing else.
+
 # %%
-sentence = "the awful room we had on friday , service quite pleasant with a superb view".split()
-ids = jnp.array([[vocabulary[word] for word in sentence]])
-outputs = model(ids, jnp.array([len(sentence)]), weights=True)
-print("The model says:", LABELS[int(outputs.logits[0].argmax())])
+ids = loaded.tokenizer.encode(sentence).ids
+logits = loaded.model(jnp.array([ids]), jnp.array([len(ids)])).logits[0]
+print("The model says:", loaded.labels[int(logits.argmax())])
 titles = [f"head {i + 1}, w = {w:.2f}" for i, w in enumerate(trained.weight)]
 plot.attention_maps(
-    dict(zip(titles, outputs.weights[0, 0], strict=True)), sentence, columns=4, max_weight=0.4
+    dict(zip(titles, part.maps[0], strict=True)), part.tokens, columns=4, max_weight=0.4
 )
 
 # %% [markdown]
 # **Take home:** w and v decide how much the agreement of query and key counts at each distance. They hide
 # no key: a local head still averages all distant keys, unless the scores of near keys are much larger.
+# A bias that falls with the distance lets a head forget them, on each side of the query in its own way.
 #
 # **Next:** [How do I bring distance-aware attention and guides into my own Flax model?](your_own_model.ipynb)

@@ -7,7 +7,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from flax import nnx
 
+from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train.options import parse_options
 from experiments.bench.speed_trainers import SpeedConfig
 from experiments.commands.bench import Bench
@@ -22,6 +24,7 @@ EXAMPLES = [
         re.findall(r"^( *)```python\n(.*?)^\1```", page.read_text(), re.DOTALL | re.MULTILINE)
     )
 ]
+VARIANTS = (ROOT / "docs" / "variants.md").read_text()
 NOTES = (ROOT / "experiments" / "results").glob("notes_*.md")
 # Commands of shell examples. Those with variables, braces or --help cannot be parsed alone.
 COMMANDS = {
@@ -55,6 +58,14 @@ def test_example_runs(code):
         "(3, 1, 512, 8, 64)", "(3, 1, 32, 8, 16)"
     )  # The timed length takes seconds.
     exec(compile(code, "example", "exec"), {"__name__": "example"})
+
+
+def test_a_bias_of_your_own_becomes_a_method(monkeypatch):
+    monkeypatch.setitem(METHODS, "gaussian", None)  # The test removes what the example adds.
+    (code,) = re.findall(r"^```py\n(.*?)^from experiments", VARIANTS, re.DOTALL | re.MULTILINE)
+    exec(compile(code, "example", "exec"), {})
+    module = METHODS["gaussian"].variant(Sizes(heads=4), rngs=nnx.Rngs(0))
+    assert module.parameters["width"].shape == (4,)
 
 
 def test_readme_lists_every_page_and_notebook():

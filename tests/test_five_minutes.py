@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 from distattn_jax.datasets import nearest
+from distattn_jax.tasks import TRAINED
 from experiments.__main__ import main
 
 PAGE = (Path(__file__).parent.parent / "docs" / "five_minutes.md").read_text(encoding="utf-8")
-FEWER_STEPS = {"--epochs 0.5": "--epochs 1", "--steps 200": "--steps 2"}
+FEWER_STEPS = {"--epochs 1": "--steps 1", "--steps 200": "--steps 2"}
 
 
 def run_script(script, monkeypatch):
@@ -30,16 +31,21 @@ def run_script(script, monkeypatch):
     assert not shell, f"no Python command follows {shell}"
 
 
-def test_the_walk_through_makes_two_pages_and_a_prediction(tmp_path, monkeypatch, capsys):
+def test_the_walk_through_makes_two_pages_and_two_predictions(tmp_path, monkeypatch, capsys):
     script = "\n".join(re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
     for printed, fewer in FEWER_STEPS.items():
         assert script.count(printed) == 1
         script = script.replace(printed, f"{fewer} --mesh.data 1")
     for split, options in nearest.SPLITS.items():
         monkeypatch.setitem(nearest.SPLITS, split, options._replace(size=64))
+    (tmp_path / "distattn_jax").mkdir()
+    (tmp_path / "distattn_jax" / "trained").symlink_to(TRAINED["nearest"].parent)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     run_script(script, monkeypatch)
-    assert re.search(r"^(praise|complaint)\t", capsys.readouterr().out, re.MULTILINE)
+    printed = capsys.readouterr().out
+    (answer,) = re.findall(r"^good\t0\.\d\d", PAGE, re.MULTILINE)  # Later digits may differ.
+    assert re.search(rf"^{answer}", printed, re.MULTILINE)
+    assert re.search(r"^(praise|complaint)\t", printed, re.MULTILINE)
     for page in ("sentence.html", "my_texts.html"):
         assert "<html" in (tmp_path / page).read_text()

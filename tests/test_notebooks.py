@@ -35,8 +35,6 @@ SMALLER = {
     },
     "translate": {"(120, 64)": "(5, 64)", "range(2048)": "range(128)"},
     "what_a_head_sees": {
-        "(200, 32)": "(5, 32)",
-        "range(12000)": "range(600)",
         "length, width, small = 1024": "length, width, small = 256",
         "[64, 128, 256, 512, 1024]": "[64, 128]",
     },

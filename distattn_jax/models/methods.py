@@ -21,6 +21,7 @@ from distattn_jax.attention import (
     Rotary,
     alibi,
     clip,
+    constant,
     early_add,
     exponent,
     kerple_log,
@@ -37,7 +38,9 @@ from distattn_jax.modules import (
     DistanceBias,
     RelativePosition,
     TransformerXL,
+    TwoSided,
     alternating_signs,
+    sign_combinations,
 )
 
 Number = float | int | Float[Array, ""]
@@ -69,9 +72,10 @@ class Sizes:
       sinusoids: 1 if the method `switched_positions` adds sinusoidal position encodings, 0 if it
         does not. May be traced.
       initial_weight: Mean of |w| at the start of training, where w is the distance weight of a head
-        in the methods `distance_aware*`. Half of the heads start with a negative w. May be traced.
+        in the methods `distance_aware*` and `two_sided*`. Half of the heads start with a negative
+        w. May be traced.
       initial_shape: Initial value of the parameter v of `attention.learnable_sigmoid`, in the
-        methods `distance_aware*` that use this mapping. May be traced.
+        methods `distance_aware*` and `two_sided*` that use this mapping. May be traced.
       rotary: Options of the rotation in the method `rotary`.
     """
 
@@ -103,6 +107,15 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
         options["shape"] = sizes.initial_shape
     return DistanceAware(
         sizes.heads, weight_init=alternating_signs(sizes.initial_weight), rngs=rngs, **options
+    )
+
+
+def _two_sided(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> TwoSided:
+    """Make a module with functions for each side. `options` are arguments of `TwoSided`."""
+    if "mapping" not in options:
+        options["shape"] = sizes.initial_shape
+    return TwoSided(
+        sizes.heads, weight_init=sign_combinations(sizes.initial_weight), rngs=rngs, **options
     )
 
 
@@ -194,6 +207,14 @@ def _distance_aware_method(title: str, change: str, **options: Any) -> Method:
     """Return a method with distance-aware attention. `options` are those of `DistanceAware`."""
     variant = functools.partial(_distance_aware, **options)
     return Method(f"DA, {title}", f"distance_aware, {change}", variant, has_distance_weights=True)
+
+
+def _two_sided_method(title: str, change: str, **options: Any) -> Method:
+    """Return a form of the method `two_sided`. `options` are arguments of `TwoSided`."""
+    variant = functools.partial(_two_sided, **options)
+    has_weights = options.get("mapping", ...) is not None
+    title, summary = f"Two-sided, {title}", f"two_sided, {change}"
+    return Method(title, summary, variant, has_distance_weights=has_weights)
 
 
 def _distance_bias_method(title: str, summary: str, function: BiasFunction) -> Method:
@@ -302,6 +323,34 @@ METHODS = {
         "RoPE",
         "dot products of queries and keys rotated by their positions (Su et al. 2021)",
         rotates=True,
+    ),
+    # Our own extension of distance-aware attention. Each of its other forms changes one part.
+    "two_sided": Method(
+        "Two-sided",
+        "distance_aware plus a bias, with parameters for keys before and after the query",
+        _two_sided,
+        has_distance_weights=True,
+    ),
+    "two_sided_tied": _two_sided_method(
+        "tied sides", "both sides share their parameters", tied=True
+    ),
+    "two_sided_no_constant": _two_sided_method(
+        "no constant", "bias without the constants of the sides", bias=(kerple_log,)
+    ),
+    "two_sided_no_decay": _two_sided_method(
+        "no decay", "bias of constants only, without a decay", bias=(constant,)
+    ),
+    "two_sided_linear_decay": _two_sided_method(
+        "linear decay", "decay of ALiBi instead of a logarithm", bias=(constant, alibi)
+    ),
+    "two_sided_power_decay": _two_sided_method(
+        "power decay", "power of KERPLE instead of a logarithm", bias=(constant, kerple_power)
+    ),
+    "two_sided_no_relu": _two_sided_method(
+        "no ReLU", "scores with their signs instead of ReLU", rectify=False
+    ),
+    "two_sided_no_factor": _two_sided_method(
+        "no factor", "bias only, without the factor f", mapping=None
     ),
 }
 

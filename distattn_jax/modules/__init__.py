@@ -1,8 +1,8 @@
 """Flax NNX modules for Transformers with any attention variant.
 
-`DistanceAware`, `DistanceBias`, `RelativePosition`, `TransformerXL` and `Adapted` contain the
-trainable parameters of the attention variant with the same name in `distattn_jax.attention`.
-Calling such a module returns the variant with the current parameters.
+`DistanceAware`, `TwoSided`, `DistanceBias`, `RelativePosition`, `TransformerXL` and `Adapted`
+contain the trainable parameters of the attention variant with the same name in
+`distattn_jax.attention`. Calling such a module returns the variant with the current parameters.
 """
 
 from distattn_jax.modules.adapted import Adapted
@@ -11,7 +11,7 @@ from distattn_jax.modules.distance_aware import DistanceAware
 from distattn_jax.modules.distance_bias import DistanceBias
 from distattn_jax.modules.dropout import dropout
 from distattn_jax.modules.feed_forward import FeedForward
-from distattn_jax.modules.initializers import alternating_signs
+from distattn_jax.modules.initializers import alternating_signs, sign_combinations
 from distattn_jax.modules.key_value_cache import KeyValueCache
 from distattn_jax.modules.layer_stack import Decoder, DecoderOutput, Encoder
 from distattn_jax.modules.memory import SegmentMemory
@@ -21,6 +21,7 @@ from distattn_jax.modules.positions import add_positions
 from distattn_jax.modules.relative_position import RelativePosition
 from distattn_jax.modules.transformer_layer import EncoderOutput, TransformerLayer
 from distattn_jax.modules.transformer_xl import TransformerXL
+from distattn_jax.modules.two_sided import TwoSided
 
 __all__ = [
     "Adapted",
@@ -38,8 +39,10 @@ __all__ = [
     "SegmentMemory",
     "TransformerLayer",
     "TransformerXL",
+    "TwoSided",
     "add_positions",
     "alternating_signs",
     "as_attention_fn",
     "dropout",
+    "sign_combinations",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 Initializer = Callable[..., Array]  # called as (key, shape, dtype), like jax.nn.initializers
@@ -31,5 +32,31 @@ def alternating_signs(scale: float | Float[Array, ""] = 0.1) -> Initializer:
     def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Float[Array, " N"]:
         magnitude = jax.random.uniform(key, shape, dtype, scale / 2, 3 * scale / 2)
         return jnp.where(jnp.arange(shape[0]) % 2 == 0, -magnitude, magnitude)
+
+    return init
+
+
+def sign_combinations(scale: float | Float[Array, ""] = 0.1) -> Initializer:
+    """Return an initializer of the distance weights w of `TwoSided`, one for each head and side.
+
+    A head with w < 0 on a side prefers near keys there, and one with w > 0 prefers distant keys.
+    The heads have all four combinations of signs, in groups of four:
+
+        head              0       1       2       3       4       5     ...
+        keys before       near    far     near    far     near    far   ...
+        keys after        near    near    far     far     near    near  ...
+
+    If both sides share w, shape (N, 1), the signs alternate as in `alternating_signs`. |w| is drawn
+    as there, for each head and side separately.
+
+    Args:
+      scale: Mean of |w|. May be traced.
+    """
+
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Float[Array, "N S"]:
+        magnitude = jax.random.uniform(key, shape, dtype, scale / 2, 3 * scale / 2)
+        head, side = np.indices(shape)
+        is_far = head // 2**side % 2 == 1
+        return jnp.where(is_far, magnitude, -magnitude)
 
     return init

@@ -5,6 +5,7 @@ from distattn_jax.plot.curves import learning_curves
 from distattn_jax.plot.explore import AttentionPage, AttentionPart, explore
 from distattn_jax.plot.heads import head_parameters
 from distattn_jax.plot.maps import attention_maps
+from distattn_jax.plot.position_curves import position_curves
 from distattn_jax.plot.relations import relation_norms, relation_similarities
 from distattn_jax.plot.style import METHOD_COLOURS, PALETTE, method_colours, save, use_style
 
@@ -21,6 +22,7 @@ __all__ = [
     "learning_curves",
     "mapping_curves",
     "method_colours",
+    "position_curves",
     "relation_norms",
     "relation_similarities",
     "save",

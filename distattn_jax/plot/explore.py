@@ -154,7 +154,8 @@ def explore(
       query_tokens: The T query tokens. None means that queries and keys are the same tokens.
       variants: Attention variant of each layer, e.g. `[layer.attention.variant() for layer in
         model.encoder.layers]`. The page then shows w, v and the curve of distance-aware heads, the
-        curve of a bias, or the tables of relative positions. None shows none of these.
+        curves of both sides of `TwoSided`, the curve of a bias, or the tables of relative
+        positions. None shows none of these.
       segments: For a pair of texts, 0 for tokens of the first text and 1 for tokens of the second,
         shape (S,). None means one text.
       axis_names: Names of the query axis and of the key axis. None means "query" and "key".

@@ -4,6 +4,8 @@ Position parameters are the parameters of a head that act on distances or relati
 are described in a different way for each variant:
 
 - `DistanceAware`: the numbers w and v, and the coefficient f(w|i - j|) as a curve.
+- `TwoSided`: w, v and the parameters of the bias for keys before and after the query, and the
+  factor f and the bias g as curves over both sides.
 - `DistanceBias`: the parameters of the bias, such as a slope, and the bias as a curve.
 - `TransformerXL` and `Adapted` (TENER): the part of the score that depends only on the relative
   position, as a curve.
@@ -25,9 +27,11 @@ from distattn_jax.attention import (
     DistanceBias,
     RelativePosition,
     TransformerXL,
+    TwoSided,
     Variant,
     alibi,
     clip,
+    constant,
     kerple_log,
     kerple_power,
     learnable_sigmoid,
@@ -46,7 +50,9 @@ BIAS_PARAMETERS: dict[BiasFunction, tuple[str, ...]] = {
     alibi: ("slope",),
     kerple_log: ("r₁", "r₂"),
     kerple_power: ("r₁", "r₂"),
+    constant: ("c",),
 }
+SIDES = ("before", "after")  # order of axis 1 of the parameters of `TwoSided`
 
 
 class Curves(NamedTuple):
@@ -122,6 +128,8 @@ def describe_heads(
     offsets = np.arange(1 - queries, 1 if causal else keys)  # j - i: keys before come first
     if isinstance(variant, DistanceAware):
         return _describe_distance_aware(every_head, np.arange(max(queries, keys)))
+    if isinstance(variant, TwoSided):
+        return _describe_sides(every_head, offsets, causal)
     if isinstance(variant, RelativePosition):
         return _describe_relations(every_head, causal)
     if isinstance(variant, DistanceBias):
@@ -143,6 +151,30 @@ def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
     curves = [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)]
     return HeadPositions(numbers, curves, [])
+
+
+def _describe_sides(every_head: TwoSided, offsets: np.ndarray, causal: bool) -> HeadPositions:
+    """Return the parameters of both sides, and the curves of the factor f and of the bias g."""
+    curves: list[Curves] = []
+    numbers: dict[str, np.ndarray] = {}
+    if every_head.weight is not None:
+        names = ("w", *SHAPE_NAMES.get(every_head.mapping, ()))
+        numbers |= _name_numbers(names, (every_head.weight, every_head.shape))
+        y = _evaluate(every_head, lambda head, positions: head.factor(positions), -offsets)
+        curves.append(Curves("factor f(w|i − j|)", KEY_OFFSET_LABEL, offsets, y, 1.0))
+    for function, parameters in zip(every_head.bias, every_head.bias_parameters, strict=True):
+        names = BIAS_PARAMETERS.get(function, ())  # type: ignore[arg-type]
+        numbers |= _name_numbers(names, parameters)
+    if every_head.bias:
+        y = _evaluate(every_head, lambda head, positions: head.bias_sum(positions), -offsets)
+        curves.append(Curves("bias g(|i − j|)", KEY_OFFSET_LABEL, offsets, y, 0.0))
+    sides = SIDES[:1] if causal else SIDES
+    by_side = {
+        f"{name} {side}": values[:, index]
+        for name, values in numbers.items()
+        for index, side in enumerate(sides)
+    }
+    return HeadPositions(by_side, curves, [])
 
 
 def _name_numbers(names: Sequence[str], parameters: Any) -> dict[str, np.ndarray]:

@@ -67,7 +67,8 @@ def relation_similarities(similarities: Mapping[str, Vector], positions: Vector)
     first, last = positions[0] - 0.5, positions[-1] + 0.5
     edges = (first, last, last, first)
     with style.use_style():
-        figure, grid = style.make_panels(len(arrays), layers, width=2.3, height=2.2)
+        width = max(2.3, 1.85 + 1.5 / layers)  # Labels and colour bar need 1.5 inches.
+        figure, grid = style.make_panels(len(arrays), layers, width=width, height=2.2)
         figure.set_layout_engine("compressed")  # It leaves no gaps between square maps.
         for i, axes in enumerate(grid):
             title, layer = list(arrays)[i // layers], i % layers

@@ -60,6 +60,15 @@ METHOD_COLOURS: dict[str, str] = {
     "kerple_power": "#855a22",
     "t5_bias": "#4d2f08",
     "rotary": "#8a9a00",
+    # Attention with functions for each side is crimson. Neighbours differ in lightness.
+    "two_sided": "#c2185b",
+    "two_sided_tied": "#f8bbd0",
+    "two_sided_no_constant": "#880e4f",
+    "two_sided_no_decay": "#f06292",
+    "two_sided_linear_decay": "#5c0632",
+    "two_sided_power_decay": "#e391b5",
+    "two_sided_no_relu": "#a31547",
+    "two_sided_no_factor": "#d9a5bd",
 }
 # Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {
@@ -79,6 +88,13 @@ GUIDE_COLOURS: dict[str, str] = {
 }
 KEY_OFFSET_LABEL = "key before (−) / after (+) the query"  # of an axis of j - i
 LOCAL_COLOUR, GLOBAL_COLOUR = PALETTE["blue"], PALETTE["vermilion"]  # heads with w < 0, w > 0
+# Colours of heads, by whether w < 0 for keys before the query and for keys after it.
+HEAD_SHADES = {
+    (True, True): "Blues",
+    (False, False): "Oranges",
+    (False, True): "Greens",
+    (True, False): "Purples",
+}
 FONT = FontProperties(family="DejaVu Sans")  # Matplotlib ships it: the same on every machine.
 INK, GREY = "#222222", "#8c8c8c"
 SETTINGS: dict[Any, Any] = {
@@ -138,15 +154,20 @@ def method_colours(methods: Iterable[str]) -> dict[str, str]:
 def head_colours(weight: np.ndarray) -> list[tuple[float, ...]]:
     """Return one RGBA colour per head: blue for w < 0, otherwise orange, and darker for larger |w|.
 
+    If the two sides have their own w, a head is green if w < 0 only for keys after the query, and
+    purple if w < 0 only for keys before the query. It is darker for a larger sum of |w|.
+
     Args:
-      weight: Distance weights w of the heads, shape (N,).
+      weight: Distance weights w of the heads, shape (N,), or (N, 2) for keys before and after.
     """
+    sides = weight.reshape(len(weight), -1)
+    is_local, size = sides < 0, np.abs(sides).sum(axis=1)
     colours = []
-    for w in weight:
-        same_sign = np.abs(weight[(weight < 0) == (w < 0)])
-        rank = np.sum(same_sign < abs(w)) / max(len(same_sign) - 1, 1)
-        shades = matplotlib.colormaps["Blues" if w < 0 else "Oranges"]
-        colours.append(tuple(shades(0.45 + 0.5 * rank) if len(same_sign) > 1 else shades(0.8)))
+    for signs, head_size in zip(is_local, size, strict=True):
+        same_signs = size[(is_local == signs).all(axis=1)]
+        rank = np.sum(same_signs < head_size) / max(len(same_signs) - 1, 1)
+        shades = matplotlib.colormaps[HEAD_SHADES[signs[0], signs[-1]]]
+        colours.append(tuple(shades(0.45 + 0.5 * rank) if len(same_signs) > 1 else shades(0.8)))
     return colours
 
 

@@ -130,6 +130,7 @@ def prepare_fine_tuning(
         config, texts["train"], tokenizer, tables["train"]
     )
     source = describe_source(config.model.pretrained, sizes)
+    layers = "1 layer" if sizes.layers == 1 else f"{sizes.layers} layers"
     parameters = models.read_parameters(folder, sizes).items()
     return describe_prepared(
         config,
@@ -139,7 +140,7 @@ def prepare_fine_tuning(
         lengths=TextLengths(mean_length, {"text": mean_length}, {"text": longest}),
         messages=(
             f"{truncated['train']} of the texts of train are cut to {config.data.longest} tokens",
-            f"{source['name']}: {sizes.family}, {sizes.layers} layers of {sizes.heads} heads, "
+            f"{source['name']}: {sizes.family}, {layers} of {sizes.heads} heads, "
             f"stored as {' and '.join(source['stored'])}",
         ),
         pretrained=source,

@@ -82,6 +82,25 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
     return {level: (leaves["weight"], leaves["shape"]) for level, leaves in found.items()}
 
 
+def layer_variants(model: Any) -> dict[str, list[Any]]:
+    """Return the attention variants of the layers of a model, for self-attention.
+
+    Args:
+      model: Model whose layers have attention with trained parameters.
+
+    Returns:
+      Dict from the name of an encoder or decoder (see `distance_parameters`) to the variant of each
+      of its layers. It is empty if the model has dot-product attention.
+    """
+    found: dict[str, list[Any]] = {}
+    modules = [(path, module) for path, module in nnx.iter_modules(model) if "layers" in path]
+    for path, module in sorted(modules, key=_layer_order):
+        level = _find_level(path)
+        if level is not None:
+            found.setdefault(level, []).append(module())
+    return found
+
+
 class RelationTable(NamedTuple):
     """Norms and similarities of the position vectors of relative position attention (Shaw et al.).
 
@@ -158,22 +177,24 @@ def _stack_layers(params: Any, names: Collection[str]) -> dict[str, dict[str, np
     """
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
-        match path:
-            case (
-                *before,
-                ("encoder" | "decoder") as stack,
-                "layers",
-                _,
-                "attention",
-                "variant",
-                name,
-            ) if name in names:
-                level = next((part for part in reversed(before) if part != "sequence"), stack)
-                found.setdefault(level, {}).setdefault(name, []).append(np.asarray(leaf))
+        level = _find_level(path[:-1])
+        if level is not None and path[-1] in names:
+            found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
     return {
         level: {name: np.stack(layers, axis=1) for name, layers in leaves.items()}
         for level, leaves in found.items()
     }
+
+
+def _find_level(path: tuple[Any, ...]) -> str | None:
+    """Return the name of the encoder or decoder that contains an attention variant.
+
+    Return None if the path is not that of a variant of self-attention.
+    """
+    match path:
+        case (*before, ("encoder" | "decoder") as stack, "layers", _, "attention", "variant"):
+            return next((part for part in reversed(before) if part != "sequence"), stack)
+    return None
 
 
 class SentenceAttention(NamedTuple):

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from distattn_jax.models import METHODS
 from distattn_jax.tasks.configs import ALL_LAYERS
 from distattn_jax.tasks.load import load_config
 from distattn_jax.train import Config, Run, RunError
@@ -29,6 +28,7 @@ MAY_DIFFER = frozenset(
         "output.evaluate_every",
     }
 )
+FAMILIES = ("distance_aware", "two_sided")  # methods whose other forms may use their search
 PATHS = ("data.parses", "data.vectors", "model.pretrained")  # compared by their last part only
 
 
@@ -38,8 +38,8 @@ def apply_search(
     """Return the config with the best hyperparameters that a finished search found.
 
     `config.search` is the folder of the search. If it is the empty string, the config is returned
-    unchanged. If the search did not include the method of the run and this method is a variant of
-    distance-aware attention, the best hyperparameters of the method `distance_aware` are used.
+    unchanged. If the search did not include the method of the run, and this method is another form
+    of `distance_aware` or `two_sided`, the best hyperparameters of that method are used.
 
     Args:
       config: Config of one run, with exactly one entry in `methods`.
@@ -58,6 +58,8 @@ def apply_search(
     if setting.pop("layer", ALL_LAYERS) != ALL_LAYERS:
         raise RunError(f"--search must be of weights, not of layers; {run.path} guides one layer.")
     axes, values = list_grid_axes(config), options_to_dict(config)
+    read = options_read_by(config, config.method)  # A form of a method may read fewer options.
+    setting = {axis: value for axis, value in setting.items() if axes[axis] in read}
     kept = [axis for axis in setting if axes[axis] in set_options]
     for axis in kept:
         tried = {member["setting"][axis]: None for member in result["members"]}
@@ -88,9 +90,9 @@ def check_search(config: Config, data: Mapping[str, Any], run: Run) -> None:
 
 
 def _find_run(folder: epath.Path, method: str) -> Run:
-    known = METHODS.get(method)
-    if not (folder / method).exists() and known is not None and known.has_distance_weights:
-        method = "distance_aware"
+    if not (folder / method).exists():
+        forms = (name for name in FAMILIES if method.startswith(f"{name}_"))
+        method = next(forms, method)
     return Run(folder / method)
 
 

@@ -32,6 +32,7 @@ from distattn_jax.tasks.tagging import Tagging
 from distattn_jax.tasks.text_classification import PairClassification
 
 UNKNOWN_TOKENS = (UNKNOWN_TOKEN, "<unk>")  # of BERT and our own tokenizers, of RoBERTa and ALBERT
+LINE_BREAK = "↵"  # shown for a line break, which has no visible letter
 SPACE_LETTERS = ("Ġ", "▁")  # a space, as written by byte-level tokenizers and SentencePiece
 
 
@@ -248,7 +249,8 @@ def _encode(tokenizer: Tokenizer, text: str) -> Encoding:
 def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
     """Return each token as it is written in the text, or its name if it is special or unknown.
 
-    A subword whose tokenizer counts the space before a word as a part of it begins with a space.
+    A subword whose tokenizer counts the space before a word as a part of it begins with a space. A
+    line break is written as an arrow.
     """
     names = []
     for token, text, (start, end) in zip(
@@ -261,7 +263,7 @@ def _name_tokens(encoding: Encoding, texts: Sequence[str]) -> list[str]:
         written, character_before = texts[text][start:end], texts[text][max(start - 1, 0) : start]
         follows_space = written[:1].isspace() or character_before.isspace()
         space = " " if follows_space and token.startswith(SPACE_LETTERS) else ""
-        names.append(space + written.strip() or token)
+        names.append(space + written.replace("\n", LINE_BREAK).strip() or token)
     return names
 
 

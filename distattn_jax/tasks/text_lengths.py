@@ -64,13 +64,14 @@ def measure_perplexity(
     task = load_language_modeling(path)
     params = load_parameters(path, task)
     largest = max(lengths)
-    available = int(read_split(task, split).lengths((COLUMN,)).sum())
+    available = count_tokens(task, split)
     predicted = available if tokens is None else min(tokens, available)
     predicted -= predicted % largest
     if predicted < 1:
+        asked = "" if tokens is None else f", and tokens (--tokens) is {tokens}"
         raise RunError(
             f"lengths must be at most the number of predicted tokens; got {largest}, but {split} "
-            f"has {available} tokens, and tokens is {tokens}."
+            f"has {available} tokens{asked}."
         )
     results = {}
     for length in lengths:
@@ -85,6 +86,11 @@ def measure_perplexity(
             np.stack([metrics[_name_range(start)] for start in _range_starts(length)], axis=-1),
         )
     return results
+
+
+def count_tokens(task: LanguageModeling, split: str) -> int:
+    """Return the number of tokens of a split."""
+    return int(read_split(task, split).lengths((COLUMN,)).sum())
 
 
 def load_language_modeling(path: AnyPath) -> LanguageModeling:

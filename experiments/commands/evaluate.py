@@ -2,6 +2,7 @@
 
 import argparse
 import itertools
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -164,11 +165,14 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
     for first in range(0, len(chosen), MODELS_AT_ONCE):
         part = np.asarray(chosen[first : first + MODELS_AT_ONCE])
         own = jax.tree.map(lambda leaf, part=part: leaf[part], params)
-        with show_elapsed(f"translating {len(sources)} sentences by {len(part)} models"):
+        models = "1 model" if len(part) == 1 else f"{len(part)} models"
+        with show_elapsed(f"translating {len(sources)} sentences with {models}"):
             lines = translate_sentences_with_models(
                 model_graph(task), own, task.tokenizer, sources, **search
             )
         found |= dict(zip(part.tolist(), lines, strict=True))
+    if message := describe_empty([line for lines in found.values() for line in lines]):
+        print(message, file=sys.stderr)
     about = {
         "sentences": len(sources),
         "beam": search["beam_size"],
@@ -186,6 +190,17 @@ def translate_split(run: Run, task: Translation, params: Any, options: argparse.
         ],
     }
     translations.store_translations(run, options.split, found, references, about)
+
+
+def describe_empty(lines: Sequence[str]) -> str:
+    """Return a warning about empty translations, or "" if at most half of them are empty."""
+    empty = sum(not line for line in lines)
+    if 2 * empty <= len(lines):
+        return ""
+    return (
+        f"warning: {empty:,} of {len(lines):,} translations are empty. A translator that is hardly "
+        "trained predicts the end token alone: train it for more steps."
+    )
 
 
 def describe_scores(run: Run, split: str, config: Config) -> tuple[str, dict[str, Any] | None]:

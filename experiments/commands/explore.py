@@ -8,9 +8,10 @@ from pathlib import Path
 from etils import epath
 
 from distattn_jax import plot
-from distattn_jax.data import load_pretrained_tokenizer
+from distattn_jax.data import encode, load_pretrained_tokenizer
 from distattn_jax.models import pretrained
 from distattn_jax.tasks import (
+    LanguageModelingConfig,
     LoadedModel,
     Translation,
     attend_to_texts,
@@ -18,14 +19,17 @@ from distattn_jax.tasks import (
     load,
     load_config,
 )
+from distattn_jax.tasks.decoding import decode_lines, translate_tokens
 from distattn_jax.tasks.text_task import PredictingTask
+from experiments.commands.generate import generate
 from experiments.commands.predict import predict
 from experiments.commands.train import enable_compilation_cache
-from experiments.commands.translate import translate
+from experiments.commands.translate import count_steps, find_reason
 from experiments.recipes import find_recipe
 
 # Text for a pre-trained model. What the model relates to "it" is a question of the literature.
 EXAMPLE = "The animal did not cross the street because it was too tired."
+WRITTEN_TOKENS = 30  # length of the text that a language model writes if there is no --text
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str]) -> None:
     )  # Fail before the model is loaded.
     enable_compilation_cache()
     layers = None if parsed.layers is None else [layer - 1 for layer in parsed.layers]
-    texts = parsed.text or find_example(parsed.run)
+    texts = parsed.text or find_example(parsed.run, parsed.member)
     page = None
     if parsed.against is not None:
         page = explore(parsed.against, texts, member=parsed.against_member, layers=layers)
@@ -61,8 +65,9 @@ def make_parser() -> argparse.ArgumentParser:
         "--text",
         nargs="+",
         metavar="TEXT",
-        help="text to attend to (now: the example of the recipe); two texts for a model of pairs, "
-        "or a sentence and its translation; several clicked titles for news recommendation",
+        help="text to attend to (now: the example of the recipe; a language model writes its own "
+        "text); two texts for a model of pairs, or a sentence and its translation; several clicked "
+        "titles for news recommendation",
     )
     parser.add_argument("--against", metavar="RUN", help="second model, shown beside the first")
     parser.add_argument(
@@ -106,7 +111,7 @@ def explore(
     else:
         loaded = load(path, member=member, portable=True)
         found = attend_to_texts(loaded, texts)
-        caption = describe_output(loaded, texts)
+        caption = describe_output(loaded, texts, steps=count_steps(path))
     for name, part in found.items():
         if max(layers or [0]) >= len(part.maps):
             raise ValueError(
@@ -132,29 +137,52 @@ def is_pretrained(path: str) -> bool:
     return isinstance(content, dict) and "hidden_size" in content  # Old ones lack "model_type".
 
 
-def describe_output(loaded: LoadedModel, texts: Sequence[str]) -> str:
+def describe_output(loaded: LoadedModel, texts: Sequence[str], *, steps: int) -> str:
     """Return a text with the prediction or the translation of a model.
 
     Return "" if the model neither predicts nor translates.
+
+    Args:
+      loaded: Trained model.
+      texts: Texts that the model reads.
+      steps: Number of training steps of the model, for the reason of an empty translation.
     """
     lines = [" ".join(text.split()) for text in texts]
     if isinstance(loaded.task, PredictingTask):
         (prediction,) = predict(loaded, ["\t".join(lines)], size=1)
         return f"predicts {prediction.summary.replace(chr(9), ', ')}" if prediction else ""
     if isinstance(loaded.task, Translation) and len(lines) == 1:
-        (translation,) = translate(loaded, lines, size=1)
+        sources = encode(loaded.tokenizer, lines)
+        (tokens,) = translate_tokens(loaded.model, sources)
+        (translation,) = decode_lines(loaded.tokenizer, [tokens])
+        if not translation:
+            return f"translates into an empty text: {find_reason([tokens], steps)}"
         return f"translates: {translation}"
     return ""
 
 
-def find_example(path: str) -> list[str]:
+def find_example(path: str, member: int | None = None) -> list[str]:
     """Return a list with one example text, for a run or for a pre-trained model.
 
-    The example text of a run is that of its recipe.
+    The example text of a run is that of its recipe. A language model writes its example text
+    itself, because only its own texts are sure to be in the language that it knows.
+
+    Args:
+      path: Folder of a run, or folder of a pre-trained model.
+      member: Index of a model of the run. None means the best.
     """
     if is_pretrained(path):
         return [EXAMPLE]
-    example = getattr(find_recipe(load_config(path)), "SENTENCE", None)
+    config = load_config(path)
+    if isinstance(config, LanguageModelingConfig):
+        loaded = load(path, member=member, portable=True)
+        (text,) = generate(loaded, [""], tokens=WRITTEN_TOKENS, temperature=0.8, top_p=0.95)
+        print("The model wrote the text of the page itself; --text TEXT chooses another one.")
+        return [text.strip() or EXAMPLE]
+    example = getattr(find_recipe(config), "SENTENCE", None)
     if example is None:
-        raise ValueError(f"--text must be given: the recipe of {path} has no example text.")
+        raise ValueError(
+            f"--text must be given, because the recipe of {path} has no example text. "
+            'Add a text like those of training, as in --text "A dog runs."'
+        )
     return [example]

@@ -2,13 +2,19 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Sequence
 
 import numpy as np
 from etils import epath
 
 from distattn_jax.tasks import LanguageModelingConfig, load_config, measure_perplexity
-from distattn_jax.tasks.text_lengths import LengthResult, results_to_json
+from distattn_jax.tasks.text_lengths import (
+    LengthResult,
+    count_tokens,
+    load_language_modeling,
+    results_to_json,
+)
 from distattn_jax.train import RunError
 from distattn_jax.train.members import list_members
 from distattn_jax.train.run_files import write_atomically
@@ -23,7 +29,9 @@ def main(arguments: Sequence[str]) -> None:
     """Run `perplexity RUN [RUN ...] [--lengths N ...] [--json]`: print and store perplexities."""
     parser = argparse.ArgumentParser(prog="python -m experiments perplexity", description=__doc__)
     add_runs_and_lengths(
-        parser, "tokens of an example (now: 1, 2, 4 and 8 times the length in training)"
+        parser,
+        "tokens of an example (now: 1, 2, 4 and 8 times the length in training, as far as the "
+        "split has so many tokens)",
     )
     parser.add_argument("--split", default="test", help="split of the data set (now: test)")
     parser.add_argument(
@@ -40,8 +48,8 @@ def main(arguments: Sequence[str]) -> None:
                 f"{path} must be a run on language modeling; got the task {config.task}."
             )
         trained_length = config.data.longest
-        lengths = parsed.lengths or [trained_length * factor for factor in (1, 2, 4, 8)]
         with keep_output_for_json(parsed.json):
+            lengths = parsed.lengths or choose_lengths(path, parsed.split, parsed.tokens)
             results = measure_perplexity(path, lengths, split=parsed.split, tokens=parsed.tokens)
         content = {
             "split": parsed.split,
@@ -66,6 +74,20 @@ def add_runs_and_lengths(parser: argparse.ArgumentParser, explanation: str) -> N
     """Add `RUN [RUN ...]` and the flag --lengths, with its explanation for --help."""
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of runs")
     parser.add_argument("--lengths", type=int, nargs="+", metavar="N", help=explanation)
+
+
+def choose_lengths(path: str, split: str, tokens: int | None) -> list[int]:
+    """Return 1, 2, 4 and 8 times the length in training, without lengths that a split lacks.
+
+    Args:
+      path: Folder of a run on language modeling.
+      split: Name of the split.
+      tokens: Largest number of predicted tokens; None for all tokens of the split.
+    """
+    task = load_language_modeling(path)
+    most = min(count_tokens(task, split), tokens or sys.maxsize)
+    trained = task.config.data.longest
+    return [trained, *(trained * factor for factor in (2, 4, 8) if trained * factor <= most)]
 
 
 def format_positions(results: dict[int, LengthResult]) -> str:

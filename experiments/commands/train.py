@@ -174,7 +174,7 @@ def group_programs(names: Iterable[str]) -> str:
         length, _, unit = size.partition(" ")
         lengths.setdefault((kind, unit), []).append(length)
     return "; ".join(
-        f"{kind} on {', '.join(found)} {unit}" if unit else kind
+        f"{kind} on {', '.join(sorted(found, key=int))} {unit}" if unit else kind
         for (kind, unit), found in lengths.items()
     )
 

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -13,7 +13,7 @@ from distattn_jax.data import encode
 from distattn_jax.tasks import LoadedModel, Translation, load
 from distattn_jax.tasks.alignment import Alignment, align_words, find_sharpest_layer
 from distattn_jax.tasks.decoding import decode_lines, translate_tokens
-from distattn_jax.train import RunError
+from distattn_jax.train import Run, RunError
 from distattn_jax.train.journal import last_step
 from distattn_jax.train.progress import Progress
 from experiments.commands.evaluate import add_decoding_flags, decoding_options
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
             layer=None if parsed.layer is None else parsed.layer - 1,
             size=1 if typed else CHUNK,
             total=len(lines) if isinstance(lines, list) and sys.stderr.isatty() else 0,
-            steps=last_step(epath.Path(parsed.run)),
+            steps=count_steps(parsed.run),
             **decoding_options(parsed),
         )
         for text in translated:
@@ -135,13 +135,30 @@ def explain_empty(empty: Mapping[int, Sequence[int]], steps: int | None) -> str:
     """
     lines = ", ".join(map(str, list(empty)[:SHOWN_LINES]))
     lines += ", ..." if len(empty) > SHOWN_LINES else ""
-    has_tokens = any(empty.values())
-    reason = "its tokens have no text" if has_tokens else "the model predicts the end token alone"
+    message = f"empty translation of line {lines}: {find_reason(empty.values(), steps)}"
     if steps is not None and steps < FEW_STEPS:
-        advice = f"The model is hardly trained, after {steps} steps; translators need thousands."
-    else:
-        advice = "A smaller --beam or a larger --length-penalty favours longer translations."
-    return f"empty translation of line {lines}: {reason}. {advice}"
+        return message
+    return f"{message} A smaller --beam or a larger --length-penalty favours longer translations."
+
+
+def find_reason(translations: Collection[Sequence[int]], steps: int | None) -> str:
+    """Return the reason why translations are empty, in one sentence or two.
+
+    Args:
+      translations: Tokens of each empty translation, without the end token.
+      steps: Number of training steps of the model. None if it is unknown.
+    """
+    has_tokens = any(translations)
+    reason = "its tokens have no text." if has_tokens else "the model predicts the end token alone."
+    if steps is None or steps >= FEW_STEPS:
+        return reason
+    return f"{reason} The model is hardly trained, after {steps} steps; translators need thousands."
+
+
+def count_steps(path: str) -> int:
+    """Return the number of training steps of a run, or of a folder that `save` wrote."""
+    run = Run(epath.Path(path))
+    return run.result["steps"] if run.result else last_step(run.path)
 
 
 def format_alignment(alignment: Alignment, layer: int) -> list[str]:

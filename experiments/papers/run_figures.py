@@ -13,10 +13,13 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from distattn_jax import plot
+from distattn_jax.attention import TwoSided
 from distattn_jax.tasks import (
+    LanguageModeling,
     SentenceAttention,
     Translation,
     distance_parameters,
+    layer_variants,
     load_config,
     load_models,
     sentence_attention,
@@ -63,7 +66,8 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
     if curves is not None:
         yield "learning_curves", curves
     finished = {m: run for m, run in runs.items() if run.result and run.checkpoints.exists()}
-    trained = load_trained(finished, ("vanilla", "distance_aware"))
+    sides = {m: run for m, run in finished.items() if m.startswith("two_sided")}
+    trained = load_trained(finished, ("vanilla", "distance_aware", *sides))
     if "distance_aware" in trained:
         _, params, members, best = trained["distance_aware"]
         levels = distance_parameters(params)
@@ -73,9 +77,18 @@ def _make_figures(runs: dict[str, Run], sentence: str | None) -> Iterator[tuple[
             furthest = max_sequence_length(runs["distance_aware"], level) - 1
             figures = plot_coefficients(weight[best], shape[best], max_distance=furthest)
             yield from ((f"{name}{suffix}", figure) for name, figure in figures)
-    reads_texts = all(model.reads_single_texts for model in trained.values())
-    if sentence is not None and trained and reads_texts:
-        attention = {m: sentence_attention(model, sentence) for m, model in trained.items()}
+    for method, run in sides.items():
+        layers = layer_variants(trained[method].model)
+        for level, variants in layers.items():
+            suffix = f"_{method}" if len(layers) == 1 else f"_{method}_{level}"
+            causal = level == "decoder" or isinstance(trained[method].task, LanguageModeling)
+            furthest = max_sequence_length(run, level) - 1
+            figures = plot_sides(variants, max_distance=furthest, causal=causal)
+            yield from ((f"{name}{suffix}", figure) for name, figure in figures)
+    mapped = {m: model for m, model in trained.items() if not m.startswith("two_sided_")}
+    reads_texts = all(model.reads_single_texts for model in mapped.values())
+    if sentence is not None and mapped and reads_texts:
+        attention = {m: sentence_attention(model, sentence) for m, model in mapped.items()}
         tokens = next(iter(attention.values())).tokens
         yield "attention", plot.attention_maps(select_maps(attention), tokens)
     yield from _make_translator_figures(finished, sentence)
@@ -183,11 +196,41 @@ def plot_coefficients(
       shape: Shape parameters v, shape (L, N).
       max_distance: Largest distance between two tokens of a text.
     """
-    saturation = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
-    end = int(np.clip(np.median(saturation), 1, max(max_distance, 1)))
+    end = _find_end(weight, shape, max_distance)
     for layer in range(len(weight)):
-        name = "coefficients" if len(weight) == 1 else f"coefficients_layer_{layer + 1}"
-        yield name, plot.coefficient_curves(weight[layer], shape[layer], max_distance=end)
+        figure = plot.coefficient_curves(weight[layer], shape[layer], max_distance=end)
+        yield _name_coefficients(layer, len(weight)), figure
+
+
+def plot_sides(
+    variants: Sequence[TwoSided], *, max_distance: int, causal: bool
+) -> Iterator[tuple[str, Figure]]:
+    """Yield (file name, figure) for each layer: f and g for keys before and after the query.
+
+    The horizontal axis ends as that of `plot_coefficients`, and at `max_distance` if there is no f.
+
+    Args:
+      variants: Attention variant of each layer.
+      max_distance: Largest distance between two tokens of a text.
+      causal: True if no query attends to a later key.
+    """
+    for layer, variant in enumerate(variants):
+        end = max(max_distance, 1)
+        if variant.weight is not None:
+            end = _find_end(np.asarray(variant.weight), np.asarray(variant.shape), max_distance)
+        figure = plot.position_curves(variant, max_distance=end, causal=causal)
+        yield _name_coefficients(layer, len(variants)), figure
+
+
+def _name_coefficients(layer: int, layers: int) -> str:
+    """Return the file name of the figure of a layer."""
+    return "coefficients" if layers == 1 else f"coefficients_layer_{layer + 1}"
+
+
+def _find_end(weight: np.ndarray, shape: np.ndarray, max_distance: int) -> int:
+    """Return the distance beyond which f is nearly constant for half of the heads, or the limit."""
+    saturation = (np.abs(shape) + 5) / np.maximum(np.abs(weight), 1e-6)  # |w| R = |v| + 5
+    return int(np.clip(np.median(saturation), 1, max(max_distance, 1)))
 
 
 def select_maps(attention: dict[str, SentenceAttention]) -> dict[str, np.ndarray]:

@@ -1,8 +1,10 @@
 """Folder of compiled programs: its place, damaged files, and its size."""
 
 import os
+import threading
 import warnings
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -58,11 +60,11 @@ def test_a_folder_that_cannot_be_made_is_named_and_not_used(folder, capsys):
     assert jax.config.jax_compilation_cache_dir is None
 
 
-def run_program():
+def run_program(divisor=3):
     """Compile a new program, or load it from the folder, and return its result."""
 
     def program(x):
-        return jnp.sin(x).sum() / 3
+        return jnp.sin(x).sum() / divisor
 
     return np.asarray(jax.jit(program)(np.arange(5, dtype=np.float32)))
 
@@ -82,6 +84,26 @@ def test_damaged_programs_are_compiled_again_and_replaced(folder, capsys):
     time = path.stat().st_mtime_ns
     assert run_program() == expected  # from the file
     assert (path.stat().st_mtime_ns, capsys.readouterr().err) == (time, "")
+
+
+def test_several_writers_of_the_same_programs_do_no_harm(folder, capsys):
+    """Threads stand for processes: JAX reads and writes the files without a lock in both cases."""
+    enable_compilation_cache(str(folder))
+    writers, divisors = 4, range(1, 7)
+    begin = threading.Barrier(writers)
+
+    def run_programs(_):
+        begin.wait()
+        return [run_program(divisor) for divisor in divisors]
+
+    with ThreadPoolExecutor(writers) as threads:
+        results = list(threads.map(run_programs, range(writers)))
+    capsys.readouterr()  # A writer may say that it read a program which another one was writing.
+    assert results == [[run_program(divisor) for divisor in divisors]] * writers
+    paths = list(folder.glob("jit_program-*-cache"))
+    assert len(paths) == len(divisors)
+    assert all(zlib.decompress(path.read_bytes()) for path in paths)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_oldest_programs_are_removed_from_a_large_folder(tmp_path):

@@ -1,9 +1,9 @@
-"""The table of the command `evaluate`."""
+"""The table and the warning of the command `evaluate`."""
 
 import numpy as np
 
 from distattn_jax.train import Member
-from experiments.commands.evaluate import format_metrics
+from experiments.commands.evaluate import describe_empty, format_metrics
 
 
 def make_table(losses, rates, seeds):
@@ -32,3 +32,8 @@ def test_models_of_a_grid_show_their_settings_and_each_setting_has_its_own_mean(
 def test_a_setting_with_one_seed_has_no_mean():
     _, rows = make_table([1.0, 2.0], [0.1, 0.2], (0,))
     assert rows == [["0", "0.1", "1.0000"], ["0", "0.2", "2.0000"]]
+
+
+def test_translations_that_are_mostly_empty_are_a_warning():
+    assert describe_empty(["a", ""]) == ""
+    assert describe_empty(["a", "", ""]).startswith("warning: 2 of 3 translations are empty. ")

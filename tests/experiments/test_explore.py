@@ -1,10 +1,15 @@
 """`python -m experiments explore`: pages of trained and of pre-trained models."""
 
+import jax
+import jax.numpy as jnp
 import pytest
+from flax import nnx
 
 from distattn_jax import plot
+from distattn_jax.tasks import load
 from experiments.__main__ import main
 from experiments.commands import explore
+from experiments.commands.translate import count_steps
 from experiments.recipes import nearest
 from tests.plot.pages import read_data
 from tests.train import pretrained as tiny_pretrained
@@ -61,6 +66,17 @@ def test_a_translator_translates_first(translation_run, saved):
     ]
 
 
+def test_an_empty_translation_says_why(translation_run):
+    loaded = load(translation_run)
+    graph, params = nnx.split(loaded.model)
+    untrained = loaded._replace(model=nnx.merge(graph, jax.tree.map(jnp.zeros_like, params)))
+    caption = explore.describe_output(untrained, ["two old"], steps=count_steps(translation_run))
+    assert caption.startswith("translates into an empty text: ")
+    assert caption.endswith(
+        "The model is hardly trained, after 60 steps; translators need thousands."
+    )
+
+
 def test_a_pretrained_folder_has_an_example_of_its_own(tmp_path, saved, capsys):
     tiny_pretrained.write_model(tmp_path / "bert")
     main(["explore", "bert"])
@@ -78,7 +94,9 @@ def test_the_example_text_is_that_of_the_recipe(finished_run, monkeypatch):
     monkeypatch.setattr(explore, "find_recipe", lambda config: nearest)
     assert explore.find_example(str(finished_run)) == [nearest.SENTENCE]
     monkeypatch.setattr(explore, "find_recipe", lambda config: None)
-    with pytest.raises(ValueError, match=r"--text must be given: the recipe of .* has no example"):
+    with pytest.raises(
+        ValueError, match=r"--text must be given, because the recipe of .* has no ex"
+    ):
         explore.find_example(str(finished_run))
 
 

@@ -22,6 +22,7 @@ from experiments.commands.report import main, report
 from experiments.papers import run_figures
 from experiments.recipes import nearest
 from tests.experiments import stored
+from tests.plot.pages import two_sided
 
 LOG = (
     {"step": 10, "train/loss": [2.0, 1.0]},
@@ -248,6 +249,12 @@ def test_each_layer_has_its_own_figure_of_coefficients():
         np.tile(weight, (2, 1)), np.zeros((2, 2)), max_distance=20
     )
     assert [name for name, _ in layers] == ["coefficients_layer_1", "coefficients_layer_2"]
+
+
+def test_the_figure_of_both_sides_ends_where_half_of_the_factors_are_constant():
+    ((name, figure),) = run_figures.plot_sides([two_sided()], max_distance=1000, causal=False)
+    assert name == "coefficients"
+    assert figure.axes[1].get_xlim() == (-16, 16)  # median of (0.5 + 5) / |w|
 
 
 def test_maps_are_the_vanilla_mean_and_the_most_extreme_distance_aware_heads():

@@ -127,6 +127,17 @@ def test_ratings_use_the_search_of_the_classes_of_the_same_reviews(tmp_path):
         assert apply_search(config.for_method(method), {}).model.dropout_rate == (0.35,)
 
 
+def test_forms_of_two_sided_attention_use_its_search_for_the_options_that_they_read(tmp_path):
+    search = da_search_config(load_config("amazon"))
+    search = dataclasses.replace(search, methods=("two_sided",))
+    best = {"dropout_rate": 0.35, "initial_weight": 0.5}
+    folder = write_search(tmp_path, search, best=best)
+    config = dataclasses.replace(load_config("amazon"), search=folder)
+    for method, weight in (("two_sided_tied", 0.5), ("two_sided_no_factor", 0.1)):
+        model = apply_search(config.for_method(method), {}).model
+        assert (model.dropout_rate, model.initial_weight) == ((0.35,), (weight,))
+
+
 def test_all_methods_of_language_models_try_the_same_settings():
     lines = (PAPERS / "when_to_use" / "details.md").read_text().splitlines()
     (command,) = [line for line in lines if "--name imdb_language_model " in line]

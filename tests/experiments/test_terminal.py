@@ -116,5 +116,5 @@ def test_short_runs_are_validated_several_times_but_not_at_every_step(steps, per
 
 
 def test_programs_of_one_kind_are_named_together():
-    names = ["training on 8 tokens", "initial parameters", "training on 12 tokens"]
+    names = ["training on 12 tokens", "initial parameters", "training on 8 tokens"]
     assert group_programs(names * 2) == "training on 8, 12 tokens; initial parameters"

@@ -14,7 +14,7 @@ import pytest
 from etils import epath
 from flax import nnx
 
-from distattn_jax.tasks import load, load_config
+from distattn_jax.tasks import TRAINED, load, load_config
 from distattn_jax.train import Run
 from experiments.commands import evaluate, translate
 from experiments.commands.report import report
@@ -90,6 +90,10 @@ def test_an_empty_translation_says_why(loaded, capsys):
     only_end = translate.explain_empty({2: []}, 5000)
     assert only_end.startswith("empty translation of line 2: the model predicts the end token alo")
     assert only_end.endswith("--length-penalty favours longer translations.")
+
+
+def test_the_steps_of_a_saved_model_are_known():
+    assert translate.count_steps(str(TRAINED["tagger"])) == 975
 
 
 def test_progress_is_shown_on_a_terminal(loaded, monkeypatch):

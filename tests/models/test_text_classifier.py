@@ -95,7 +95,7 @@ def test_received_and_weights_of_all_layers_are_returned_on_request():
 
 
 def test_all_forms_of_distance_aware_attention_and_all_biases_differ():
-    forms = [name for name in METHODS if METHODS[name].has_distance_weights]
+    forms = [name for name in METHODS if name.startswith("distance_aware")]
     assert len(forms) == 9  # the default, four other mappings, three other adjustments, a bias
     forms += ["alibi", "kerple_log", "kerple_power", "t5_bias"]
     query = np.random.default_rng(0).normal(size=(1, 5, 2, 4)).astype(np.float32)
@@ -108,6 +108,37 @@ def test_all_forms_of_distance_aware_attention_and_all_biases_differ():
     found = np.asarray(attend())
     assert np.isfinite(found).all()
     assert len(np.unique(np.round(found, 5), axis=0)) == len(forms) + 1
+
+
+def test_each_other_form_of_two_sided_attention_changes_one_part():
+    def parts(method):
+        module = nnx.eval_shape(lambda: METHODS[method].variant(SIZES, rngs=nnx.Rngs(0)))
+        assert METHODS[method].has_distance_weights == (module.mapping is not None)
+        return {
+            "sides": set(module.parameters),
+            "bias": [function.__name__ for function in module.bias],
+            "rectify": module.rectify,
+            "mapping": module.mapping and module.mapping.__name__,
+        }
+
+    default = parts("two_sided")
+    changes = {
+        "tied": {"sides": {"both"}},
+        "no_constant": {"bias": ["kerple_log"]},
+        "no_decay": {"bias": ["constant"]},
+        "linear_decay": {"bias": ["constant", "alibi"]},
+        "power_decay": {"bias": ["constant", "kerple_power"]},
+        "no_relu": {"rectify": False},
+        "no_factor": {"mapping": None},
+    }
+    assert default == {
+        "sides": {"before", "after"},
+        "bias": ["constant", "kerple_log"],
+        "rectify": True,
+        "mapping": "learnable_sigmoid",
+    }
+    forms = {f"two_sided_{name}": {**default, **change} for name, change in changes.items()}
+    assert {name: parts(name) for name in METHODS if name.startswith("two_sided_")} == forms
 
 
 def test_the_error_for_an_unknown_method_lists_all_methods():

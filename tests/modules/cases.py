@@ -19,6 +19,8 @@ MAKERS = {
     ),
     "distance_aware_clip": partial(modules.DistanceAware, N, mapping=attention.clip),
     "distance_aware_sigmoid": partial(modules.DistanceAware, N, mapping=attention.sigmoid),
+    "two_sided": partial(modules.TwoSided, N),
+    "two_sided_tied": partial(modules.TwoSided, N, tied=True, mapping="linear", bias=()),
     "relative_position": partial(modules.RelativePosition, N, H, 2),
     "relative_position_keys": partial(modules.RelativePosition, N, H, 0, values=False, shared=True),
     "distance_bias": partial(modules.DistanceBias, N, function="kerple_log"),

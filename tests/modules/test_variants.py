@@ -15,6 +15,8 @@ PARAMETERS = {
     "distance_aware_linear": 3 * N,
     "distance_aware_clip": N,
     "distance_aware_sigmoid": N,
+    "two_sided": 10 * N,  # w, v, c, r₁ and r₂ of each side
+    "two_sided_tied": 3 * N,
     "relative_position": 2 * N * 5 * H,
     "relative_position_keys": H,
     "distance_bias": 2 * N,

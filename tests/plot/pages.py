@@ -8,7 +8,7 @@ import zlib
 import jax.numpy as jnp
 import numpy as np
 
-from distattn_jax.attention import DistanceAware
+from distattn_jax.attention import DistanceAware, TwoSided
 
 TOKENS = ["the", "<b>service</b>", "was", "</script>", "&amp;", "awful"]
 
@@ -22,6 +22,14 @@ def distance_aware(layers=2, heads=3):
     """Return a distance-aware variant for each layer. Heads alternate between w < 0 and w > 0."""
     weight = jnp.asarray([-0.5, 0.25, -0.125, 0.75][:heads], jnp.float32)
     return [DistanceAware(weight * (i + 1), jnp.full(heads, 0.5)) for i in range(layers)]
+
+
+def two_sided():
+    """Return the variant of three heads with w, v and the bias of constants and ALiBi's slopes."""
+    weight = jnp.asarray([[-0.5, 0.25], [0.5, 0.125], [-1.0, -0.25]])
+    constants = jnp.asarray([[1.0, -2.0], [0.5, 0.25], [0.0, 3.0]])
+    biases = constants, jnp.full((3, 2), 0.5)
+    return TwoSided(weight, jnp.full((3, 2), 0.5), biases, ("constant", "alibi"))
 
 
 def read_data(page):

@@ -9,7 +9,7 @@ import pytest
 
 from distattn_jax import attention, plot
 from distattn_jax.plot.explore import FOLDER, SCRIPTS
-from tests.plot.pages import TOKENS, distance_aware, random_maps, read_data, unpack
+from tests.plot.pages import TOKENS, distance_aware, random_maps, read_data, two_sided, unpack
 
 MAPS = random_maps(2, 3, 6, 6)
 
@@ -126,6 +126,24 @@ def test_a_bias_has_a_curve_over_relative_positions():
     np.testing.assert_allclose(unpack(curve["y"])[0], -0.5 * np.abs(np.arange(-5, 6)))
 
 
+def test_both_sides_have_numbers_and_share_the_axis_of_a_curve():
+    layer = positions_of(two_sided())[0]
+    numbers = {name: unpack(values)[0] for name, values in layer["numbers"].items()}
+    assert numbers == {
+        **{"w before": -0.5, "w after": 0.25, "v before": 0.5, "v after": 0.5},
+        **{"c before": 1, "c after": -2, "slope before": 0.5, "slope after": 0.5},
+    }
+    factor, bias = layer["curves"]
+    assert (factor["baseline"], bias["baseline"]) == (1, 0)
+    offsets = np.arange(-5, 6)
+    assert unpack(factor["x"]).tolist() == unpack(bias["x"]).tolist() == offsets.tolist()
+    weighted = np.where(offsets <= 0, -0.5, 0.25) * np.abs(offsets)
+    expected = (1 + np.exp(0.5)) / (1 + np.exp(0.5 - weighted))
+    np.testing.assert_allclose(unpack(factor["y"])[0], expected, rtol=1e-5)
+    expected = np.where(offsets < 0, 1, np.where(offsets > 0, -2, 0)) - 0.5 * np.abs(offsets)
+    np.testing.assert_allclose(unpack(bias["y"])[0], expected, rtol=1e-5)
+
+
 def test_keys_before_the_query_are_on_the_left():
     tilted = attention.DistanceBias(jnp.ones(3), lambda d, slope: slope * d)  # d = i - j
     (curve,) = positions_of(tilted)[0]["curves"]
@@ -140,6 +158,8 @@ def test_causal_maps_have_no_later_keys():
     part = read_part(page)
     assert part["causal"]
     assert unpack(part["positions"][0]["curves"][0]["x"]).tolist() == list(range(-5, 1))
+    (layer,) = read_part(plot.explore(maps, TOKENS, variants=[two_sided()]))["positions"]
+    assert set(layer["numbers"]) == {"w before", "v before", "c before", "slope before"}
 
 
 def test_tables_of_relative_positions_are_compared_after_their_mean_is_subtracted():

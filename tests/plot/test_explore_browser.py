@@ -9,7 +9,7 @@ from PIL import Image
 
 from distattn_jax import plot
 from tests.browser import Browser, find_browser
-from tests.plot.pages import TOKENS, distance_aware, random_maps
+from tests.plot.pages import TOKENS, distance_aware, random_maps, two_sided
 
 pytestmark = pytest.mark.skipif(
     find_browser() is None, reason="no Chromium or Chrome on PATH (apt-get install chromium)"
@@ -50,10 +50,11 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """Folder of a page of one model, and of a page of two models with two parts."""
+    """Folder of pages: one model, one model with two sides, two models with two parts."""
     folder = tmp_path_factory.mktemp("pages")
     texts = {"title": "<u>one</u>", "caption": "predicts <bad>"}
     plot.explore(MAPS, TOKENS, variants=distance_aware(), **texts).save(folder / "one.html")
+    plot.explore(MAPS, TOKENS, variants=[two_sided()] * 2).save(folder / "sides.html")
     cross = plot.AttentionPart(CROSS, TOKENS, ["a", "b", "c"])
     first, second = (
         {"encoder": plot.AttentionPart(maps, TOKENS), "cross": cross} for maps in (MAPS, OTHER)
@@ -180,6 +181,18 @@ def test_the_keyboard_reaches_tokens_map_and_heads(browser, pages):
     assert text_of(browser, ".parameters").startswith("w = 0.5, v = 0.5 ")
     browser.press("v")
     assert browser.evaluate("document.querySelector('[value=lines]').checked")
+    assert browser.errors == []
+
+
+def test_each_side_of_a_head_has_a_line_of_parameters(browser, pages):
+    browser.open(pages / "sides.html")
+    before, after = map_all(browser, ".parameters", "x.textContent")
+    assert before.startswith("keys before the query: w = −0.5, v = 0.5, c = 1, slope = 0.5 – local")
+    assert after.startswith("keys after the query: w = 0.25, v = 0.5, c = −2, slope = 0.5 – global")
+    assert map_all(browser, ".charts figcaption", "x.textContent")[:2] == [
+        "factor f(w|i − j|)",
+        "bias g(|i − j|)",
+    ]
     assert browser.errors == []
 
 

@@ -41,6 +41,13 @@ def test_similarities_of_all_panels_share_one_scale():
     assert bar.get_ylabel() == "cosine similarity"
 
 
+def test_similarities_of_one_layer_have_room_beside_labels_and_colour_bar():
+    tables = {"keys": np.eye(5)[None], "values": np.eye(5)[None]}
+    figure = plot.relation_similarities(tables, POSITIONS)
+    sizes = figure.axes[0].get_window_extent().size / figure.dpi
+    assert sizes.min() > 1.4  # inches, of a height of 2.2 inches for each row
+
+
 def test_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"norms\['keys'\] must have shape \(L, N, 4\)"):
         plot.relation_norms({"keys": draw_norms()}, POSITIONS[:4])

@@ -77,7 +77,11 @@ GRID = {
     "guiding.layer": (1, 2),
 }
 PATTERNS = {name for name, guide in GUIDES.items() if guide.maps}
-DISTANCE_AWARE = {name for name in METHODS if name.startswith("distance_aware")}
+DISTANCE_AWARE = {
+    name
+    for name in METHODS
+    if name.startswith(("distance_aware", "two_sided")) and name != "two_sided_no_factor"
+}
 RELATIVE = {
     *("relative_position", "relative_position_keys", "relative_position_values"),
     *("relative_and_absolute", "switched_positions"),

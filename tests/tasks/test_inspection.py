@@ -34,6 +34,15 @@ def test_w_and_v_have_axes_over_members_layers_and_heads(trained):
     assert np.ptp(weight, axis=0).max() > 0
 
 
+def test_the_variants_of_the_layers_have_the_trained_parameters(trained):
+    variants = tasks.layer_variants(trained.model)
+    weight, shape = tasks.distance_parameters(trained.params)["text"]
+    assert variants.keys() == {"text"}
+    (variant,) = variants["text"]
+    np.testing.assert_array_equal(variant.weight, weight[trained.best, 0])
+    np.testing.assert_array_equal(variant.shape, shape[trained.best, 0])
+
+
 def test_position_vectors_are_compared_after_their_mean_is_subtracted():
     random = np.random.default_rng(0)
     tables = {kind: random.normal(size=(2, 2, 2, 5, 3)) for kind in ("keys", "values")}  # M L N

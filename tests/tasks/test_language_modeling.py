@@ -8,7 +8,7 @@ import pytest
 from distattn_jax.data import END_ID, decode
 from distattn_jax.tasks import load, prepare
 from distattn_jax.train import RunError
-from experiments.commands import evaluate, generate, translate
+from experiments.commands import evaluate, explore, generate, translate
 from tests.tasks.letters import TEXT, make_config
 
 
@@ -51,6 +51,11 @@ def test_a_trained_model_continues_prompts_of_different_lengths(loaded):
 def test_the_command_prints_prompts_with_their_continuations(letters_run, capsys):
     generate.main([str(letters_run), "--prompt", TEXT[:5], "--tokens", "30", "--top-p", "0.5"])
     assert capsys.readouterr().out == f"{TEXT}\n"
+
+
+def test_explore_without_a_text_shows_one_that_the_model_wrote(letters_run, capsys):
+    assert explore.find_example(str(letters_run)) == [TEXT]
+    assert "--text TEXT chooses another one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

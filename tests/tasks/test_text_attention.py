@@ -94,9 +94,9 @@ def test_a_language_model_begins_with_the_end_token_and_is_causal():
     loaded = make_loaded(
         tasks.LanguageModelingConfig(methods=("relative_position",), model=model), BYTES
     )
-    part = tasks.attend_to_texts(loaded, ["a cab"])["text"]
+    part = tasks.attend_to_texts(loaded, ["a c\nb"])["text"]
     assert part.tokens[0] == "[END]"
-    assert "".join(part.tokens[1:]) == "a cab"
+    assert "".join(part.tokens[1:]) == "a c↵b"
     check_rows(part)
     assert not np.triu(part.maps, 1).any()
     assert [type(variant) for variant in part.variants] == [RelativePosition, RelativePosition]

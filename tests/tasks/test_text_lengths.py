@@ -52,6 +52,11 @@ def test_the_command_prints_and_stores_perplexities(letters_run, capsys):
     }
 
 
+def test_lengths_that_a_split_lacks_are_left_out(letters_run):
+    assert perplexity.choose_lengths(str(letters_run), "test", None) == [24, 48]  # of 48 tokens
+    assert perplexity.choose_lengths(str(letters_run), "train", 100) == [24, 48, 96]
+
+
 def test_a_text_that_is_too_short_is_an_error(letters_run):
     with pytest.raises(
         RunError, match=r"lengths must be at most .*; got 64, but test has 48 tokens"

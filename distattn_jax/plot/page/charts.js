@@ -1,6 +1,7 @@
 // Small charts of one head: curves, tables of relative positions, attention by distance.
 
 const CHART_WIDTH = 290, CHART_HEIGHT = 150;
+const SIDES = ["", " before", " after"]; // ends of the names of parameters; "" is for all keys
 const CHART_MARGIN = { left: 42, right: 8, top: 8, bottom: 32 };
 
 /** Return a figure with a caption and an empty canvas. */
@@ -36,8 +37,8 @@ function ticks(low, high, count) {
 /**
  * Draw lines in one chart.
  *
- * `lines` are objects { y, colour, dashed } with one number for each entry of `x`. `baseline` is a
- * value marked by a dotted line, or null.
+ * `lines` are objects { y, colour, dashed, start } with one number for each entry of `x`, from the
+ * index `start` on, which is 0 if missing. `baseline` is a value marked by a dotted line, or null.
  */
 function drawCurves(canvas, x, lines, xLabel, baseline, palette) {
   const context = openCanvas(canvas, CHART_WIDTH, CHART_HEIGHT);
@@ -74,8 +75,8 @@ function drawCurves(canvas, x, lines, xLabel, baseline, palette) {
   if (baseline !== null) {
     stroke([[left, toY(baseline)], [end, toY(baseline)]], palette.faint, 1, [2, 3]);
   }
-  for (const { y, colour, dashed } of lines) {
-    const points = Array.from(y, (value, i) => [toX(x[i]), toY(value)]);
+  for (const { y, colour, dashed, start = 0 } of lines) {
+    const points = Array.from(y, (value, i) => [toX(x[start + i]), toY(value)]);
     stroke(points, colour, 2, dashed ? [4, 3] : []);
   }
 }
@@ -128,23 +129,17 @@ function showDetails(element, part, layer, head, palette) {
   charts.className = "charts";
   const positions = part.positions && !part.isMean(head) ? part.positions[layer] : null;
   if (positions) {
-    const numbers = Object.entries(positions.numbers).map(([name, values]) => (
-      `${name} = ${formatNumber(values[head])}`));
-    if (numbers.length) {
-      const line = document.createElement("p");
-      line.className = "parameters";
-      line.textContent = numbers.join(", ");
-      if (positions.numbers.w) line.append(describeDistanceWeight(positions.numbers.w[head]));
-      element.append(line);
+    for (const side of SIDES) {
+      const line = describeNumbers(positions.numbers, head, side);
+      if (line) element.append(line);
     }
     for (const curve of positions.curves) {
       const y = curve.y.subarray(head * curve.x.length, (head + 1) * curve.x.length);
       const label = `${curve.title} from ${formatNumber(y[0])} to ${formatNumber(y[y.length - 1])}`;
       const [figure, canvas] = makeChart(curve.title, label);
       charts.append(figure);
-      const isLocal = positions.numbers.w && positions.numbers.w[head] < 0;
-      const colour = isLocal ? palette.local : palette.global;
-      drawCurves(canvas, curve.x, [{ y, colour }], curve.x_label, curve.baseline, palette);
+      const lines = colourSides(curve.x, y, positions.numbers, head, palette);
+      drawCurves(canvas, curve.x, lines, curve.x_label, curve.baseline, palette);
     }
     for (const table of positions.tables) {
       const size = table.positions.length ** 2;
@@ -167,6 +162,32 @@ function showDetails(element, part, layer, head, palette) {
     ], "distance |i \u2212 j|", null, palette);
   }
   element.append(charts);
+}
+
+/** Return a paragraph with the parameters of a head for all keys or for one side, or null. */
+function describeNumbers(numbers, head, side) {
+  const sideOf = (name) => SIDES.find((end) => end && name.endsWith(end)) || "";
+  const named = Object.entries(numbers).filter(([name]) => sideOf(name) === side);
+  const texts = named.map(([name, values]) => (
+    `${name.slice(0, name.length - side.length)} = ${formatNumber(values[head])}`));
+  if (!texts.length) return null;
+  const line = document.createElement("p");
+  line.className = "parameters";
+  line.textContent = (side ? `keys${side} the query: ` : "") + texts.join(", ");
+  const weight = numbers[`w${side}`];
+  if (weight) line.append(describeDistanceWeight(weight[head]));
+  return line;
+}
+
+/** Return the lines of a curve: one, or two if each side of the query has a distance weight w. */
+function colourSides(x, y, numbers, head, palette) {
+  const colourOf = (weight) => (weight && weight[head] < 0 ? palette.local : palette.global);
+  const own = x.indexOf(0);
+  if (!numbers["w after"]) return [{ y, colour: colourOf(numbers.w || numbers["w before"]) }];
+  return [
+    { y: y.subarray(0, own + 1), colour: colourOf(numbers["w before"]) },
+    { y: y.subarray(own), colour: colourOf(numbers["w after"]), start: own },
+  ];
 }
 
 /** Say in words what the distance weight w does. */
