@@ -20,7 +20,6 @@ from distattn_jax.attention import (
     DotProduct,
     RelativePosition,
     TransformerXL,
-    TwoSided,
     attention,
 )
 from tests.attention.cases import needs_kernels
@@ -57,14 +56,12 @@ gpu_device_info {
 """
 
 
-SIDES = jnp.ones((2, 2))
 AHEAD_OF_TIME = {
     "dot product": (DotProduct(), {"received": True}),
     "distance, saturating": (DistanceAware(jnp.zeros(2), jnp.zeros(2), tolerance=1e-3), {}),
     "relative position": (RelativePosition(jnp.ones((2, 33, 64)), jnp.ones((1, 33, 64))), {}),
     "Transformer-XL": (TransformerXL(jnp.ones((2, 8, 64)), *[jnp.ones((2, 64))] * 2), {}),
     "table": (DistanceBias((jnp.ones(2), jnp.ones(2)), "kerple_log"), {}),
-    "two tables": (TwoSided(*[SIDES] * 2, ((SIDES, SIDES),), ("kerple_log",)), {}),
 }
 COMPILE = (
     "from tests.attention import test_fused_ahead_of_time as here; here.compile_for_hopper({!r})"
@@ -123,11 +120,7 @@ SPILLS_REGISTERS = pytest.mark.xfail(
 
 @needs_compiler
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("dot product", "table", "two tables"),
-        pytest.param("distance, saturating", marks=SPILLS_REGISTERS),
-    ],
+    "name", ["dot product", "table", pytest.param("distance, saturating", marks=SPILLS_REGISTERS)]
 )
 def test_kernels_spill_no_registers(name):
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", compiler_output(name))

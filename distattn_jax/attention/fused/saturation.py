@@ -104,9 +104,9 @@ def find_table_radius(
       The radius of each head for keys before and for keys after the query, and a mask that is True
       for heads that have a radius on a side. Without a radius, the result is `UNBOUNDED`.
     """
-    assert operands.factor_bound is not None, "a radius needs a bound"
     operands = jax.lax.stop_gradient(operands)
     distance, bound = operands.table_distances, operands.factor_bound
+    assert bound is not None, "a radius needs a bound"
     # A bound that is NaN fails the comparison, so its distance counts as near.
     largest = largest_product(operands.query, operands.key)[..., None]
     is_far = bound / LOG2E * largest <= tolerance
