@@ -125,6 +125,7 @@ class LanguageModel(nnx.Module):
       precision: Precision of the matrix products of attention layers, including their dense layers:
         see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
@@ -139,6 +140,7 @@ class LanguageModel(nnx.Module):
         implementation: str | None = None,
         precision: Any = None,
         dtype: Any = None,
+        remat: bool = False,
         rngs: nnx.Rngs,
     ):
         selected = get_method(method)
@@ -156,6 +158,7 @@ class LanguageModel(nnx.Module):
             implementation=implementation,
             precision=precision,
             dtype=dtype,
+            remat=remat,
             rngs=rngs,
         )
 

@@ -61,7 +61,7 @@ class Translator(nnx.Module):
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of encoder and decoder, which have the same number of layers.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `norm`, `implementation`, `precision` and `dtype` of `LanguageModel`.
+      **arguments: `norm`, `implementation`, `precision`, `dtype` and `remat` of `LanguageModel`.
     """
 
     def __init__(
