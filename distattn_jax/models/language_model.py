@@ -26,8 +26,7 @@ class LanguageModelOutput(NamedTuple):
     """Output of a language model. Fields that were not requested are None.
 
     `logits` are computed from the fields `features` and `table` at each access, because an array
-    (B, T, V) may not fit into memory. `score_tokens` in `distattn_jax.token_scores` computes losses
-    without this array.
+    (B, T, V) may not fit into memory. `train.score_tokens` computes losses without this array.
 
     Attributes:
       features: Output of the decoder, from which the next token is predicted.

@@ -108,8 +108,8 @@ def token_cross_entropy(
         loss = logsumexp(z) - (1 - smoothing) z[label] - smoothing mean(z)
 
     The backward pass recomputes the softmax from the logits z. The only new array of shape (B, T,
-    V) in memory is the gradient of the logits. `score_tokens` in `distattn_jax.token_scores`
-    computes the same loss without an array (B, T, V), from the features of a language model.
+    V) in memory is the gradient of the logits. `score_tokens` computes the same loss without an
+    array (B, T, V), from the features of a language model.
 
     Args:
       logits: Logits of every token, z in the equation.
