@@ -10,6 +10,7 @@ The logits of all tokens, shape (B, T, V), are the largest array of a language m
 more than `LARGEST_LOGITS` bytes, `score_tokens` computes them in chunks along T, one after another.
 The backward pass computes the logits of each chunk again: a training step has four products with
 the table instead of three. Its memory is that of the logits of one chunk and of their gradient.
+Both limits are those of one model: M models side by side under `vmap` need M times the memory.
 """
 
 import functools
@@ -67,7 +68,7 @@ def token_logits(
 def score_tokens(
     features: Float[Array, "B T D"], table: Float[Array, "V D"], labels: Int[Array, "B T"]
 ) -> TokenScores:
-    """Return the scores of every token. Logits above `LARGEST_LOGITS` bytes are never stored.
+    """Return the scores of every token, in chunks if all logits are above `LARGEST_LOGITS`.
 
     The gradient of the table is the sum over all chunks, in float32.
 
