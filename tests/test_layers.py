@@ -24,13 +24,13 @@ LAYERS = {
     "distattn_jax.plot": {"attention"},
     "distattn_jax.tasks": {
         *("attention", "guiding", "modules", "models", "data", "datasets", "train"),
-        *("names", "sharding", "tree"),
+        *("names", "sharding", "token_scores", "tree"),
     },
-    "distattn_jax.train": {"data", "names", "sharding", "tree"},
+    "distattn_jax.train": {"data", "names", "sharding", "token_scores", "tree"},
     "distattn_jax.datasets": {"data"},
     "distattn_jax.data": {"token_ids"},
     "distattn_jax.sharding": set(),
-    "distattn_jax.models": {"attention", "modules", "token_ids"},
+    "distattn_jax.models": {"attention", "modules", "token_ids", "token_scores"},
     "distattn_jax.guiding": {"attention"},
     "distattn_jax.modules": {"attention"},
     "distattn_jax.attention": {"fused", "fused.gpu", "fused.tpu", "hash", "tree", "variants"},
@@ -41,6 +41,7 @@ LAYERS = {
     "distattn_jax.hash": set(),
     "distattn_jax.names": set(),
     "distattn_jax.token_ids": set(),
+    "distattn_jax.token_scores": set(),
     "distattn_jax.tree": set(),
 }
 # Recipes, and all that they import, must start fast, without these packages.

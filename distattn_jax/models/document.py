@@ -21,7 +21,8 @@ class DocumentEncoder(nnx.Module):
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `sizes`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `sizes`, `implementation`, `precision`, `dtype` and `remat` of
+        `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -63,7 +64,7 @@ class DocumentClassifier(nnx.Module):
       classes: Number of classes C.
       sizes: Sizes of the model.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `implementation`, `precision`, `dtype` and `remat` of `TextEncoder`.
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class DocumentRegressor(nnx.Module):
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       sizes: Sizes of the model.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `implementation`, `precision`, `dtype` and `remat` of `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, *, sizes: Sizes, rngs: nnx.Rngs, **arguments: Any):

@@ -19,23 +19,34 @@ from distattn_jax.modules import Decoder, KeyValueCache, add_positions
 from distattn_jax.modules.dropout import Rate, Rngs, dropout
 from distattn_jax.modules.layer_stack import KeyValue
 from distattn_jax.token_ids import END_ID, PADDING_ID
+from distattn_jax.token_scores import token_logits
 
 
 class LanguageModelOutput(NamedTuple):
     """Output of a language model. Fields that were not requested are None.
 
+    `logits` are computed from the fields `features` and `table` at each access, because an array
+    (B, T, V) may not fit into memory. `train.score_tokens` computes losses without this array.
+
     Attributes:
-      logits: Logits of the next token, after each of the T tokens.
+      features: Output of the decoder, from which the next token is predicted.
+      table: Embeddings of the vocabulary.
       weights: Self-attention weights, for each layer and head.
       cross_weights: Cross-attention weights over the E positions of the encoder, for each layer and
         head.
       caches: New cache of each layer, with the keys and values of this call appended.
     """
 
-    logits: Float[Array, "B T V"]
+    features: Float[Array, "B T D"]
+    table: Float[Array, "V D"]
     weights: Float[Array, "B L N T S"] | None = None
     cross_weights: Float[Array, "B L N T E"] | None = None
     caches: tuple[KeyValueCache, ...] | None = None
+
+    @property
+    def logits(self) -> Float[Array, "*M B T V"]:
+        """Logits of the next token, after each of the T tokens, in float32."""
+        return token_logits(self.features, self.table)
 
 
 class TokenEmbedding(nnx.Module):
@@ -97,11 +108,6 @@ class TokenEmbedding(nnx.Module):
             x = add_positions(x, first, scale=scale)
         return dropout(x, dropout_rate, rngs)
 
-    def logits(self, x: Float[Array, "B T D"]) -> Float[Array, "B T V"]:
-        """Return the dot products of every vector of x with all V embeddings, in float32."""
-        table = self.embedding.embedding[...].astype(x.dtype)
-        return jnp.einsum("btd,vd->btv", x, table, preferred_element_type=jnp.float32)
-
 
 class LanguageModel(nnx.Module):
     """Causal Transformer language model with any attention method.
@@ -118,6 +124,7 @@ class LanguageModel(nnx.Module):
       precision: Precision of the matrix products of attention layers, including their dense layers:
         see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
@@ -132,6 +139,7 @@ class LanguageModel(nnx.Module):
         implementation: str | None = None,
         precision: Any = None,
         dtype: Any = None,
+        remat: bool = False,
         rngs: nnx.Rngs,
     ):
         selected = get_method(method)
@@ -149,6 +157,7 @@ class LanguageModel(nnx.Module):
             implementation=implementation,
             precision=precision,
             dtype=dtype,
+            remat=remat,
             rngs=rngs,
         )
 
@@ -164,7 +173,7 @@ class LanguageModel(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> LanguageModelOutput:
-        """Return the logits of the next token, after each of the T tokens.
+        """Return an output with the logits of the next token, after each of the T tokens.
 
         Args:
           tokens: Token ids.
@@ -188,8 +197,13 @@ class LanguageModel(nnx.Module):
             dropout_rate=dropout_rate,
             rngs=rngs,
         )
-        logits = self.embedding.logits(decoded.values)
-        return LanguageModelOutput(logits, decoded.weights, decoded.cross_weights, decoded.caches)
+        return LanguageModelOutput(
+            decoded.values,
+            self.embedding.embedding.embedding[...],
+            weights=decoded.weights,
+            cross_weights=decoded.cross_weights,
+            caches=decoded.caches,
+        )
 
     def next_logits(
         self, tokens: Int[Array, " B"], caches: Sequence[KeyValueCache], **cross: Any

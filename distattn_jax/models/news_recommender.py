@@ -31,7 +31,8 @@ class NewsRecommender(nnx.Module):
     Args:
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `sizes`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `sizes`, `implementation`, `precision`, `dtype` and `remat` of
+        `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, *, rngs: nnx.Rngs, **arguments: Any):

@@ -76,6 +76,7 @@ class Tagger(nnx.Module):
       precision: Precision of the matrix products of attention layers, including their dense layers:
         see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
@@ -90,6 +91,7 @@ class Tagger(nnx.Module):
         implementation: str | None = None,
         precision: Any = None,
         dtype: Any = None,
+        remat: bool = False,
         rngs: nnx.Rngs,
     ):
         selected = get_method(method)
@@ -107,6 +109,7 @@ class Tagger(nnx.Module):
             implementation=implementation,
             precision=precision,
             dtype=dtype,
+            remat=remat,
             rngs=rngs,
         )
         self.classes = nnx.Linear(sizes.features, classes, rngs=rngs)

@@ -43,7 +43,8 @@ class TextClassifier(nnx.Module):
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       classes: Number of classes C.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `sizes`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `sizes`, `implementation`, `precision`, `dtype` and `remat` of
+        `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, classes: int, *, rngs: nnx.Rngs, **arguments: Any):
@@ -89,7 +90,8 @@ class PairClassifier(nnx.Module):
       vocabulary: Size V of the vocabulary. Token id 0 is padding.
       classes: Number of classes C.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `sizes`, `implementation`, `precision` and `dtype` of `TextEncoder`.
+      **arguments: `method`, `sizes`, `implementation`, `precision`, `dtype` and `remat` of
+        `TextEncoder`.
     """
 
     def __init__(self, vocabulary: int, classes: int, *, rngs: nnx.Rngs, **arguments: Any):

@@ -35,6 +35,7 @@ class SequenceEncoder(nnx.Module):
       precision: Precision of the matrix products of attention layers, including their dense layers:
         see `attention`. None means the default of JAX.
       dtype: Dtype of the computation. None uses the dtype of inputs and parameters.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
       rngs: Random number generators. The stream `params` draws the parameters.
     """
 
@@ -46,6 +47,7 @@ class SequenceEncoder(nnx.Module):
         implementation: str | None = None,
         precision: Any = None,
         dtype: Any = None,
+        remat: bool = False,
         rngs: nnx.Rngs,
     ):
         selected = get_method(method)
@@ -55,6 +57,7 @@ class SequenceEncoder(nnx.Module):
             implementation=implementation,
             precision=precision,
             dtype=dtype,
+            remat=remat,
             rngs=rngs,
         )
         self.pooling = AdditivePooling(
@@ -104,7 +107,7 @@ class TextEncoder(nnx.Module):
       sizes: Sizes of the model.
       dtype: Dtype of the computation. None uses the dtype of the parameters, float32.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `method`, `implementation` and `precision` of `SequenceEncoder`.
+      **arguments: `method`, `implementation`, `precision` and `remat` of `SequenceEncoder`.
     """
 
     def __init__(

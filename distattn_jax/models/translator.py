@@ -21,22 +21,32 @@ from distattn_jax.models.sampling import Samples, sample
 from distattn_jax.modules import Encoder, EncoderOutput
 from distattn_jax.modules.dropout import Rate, Rngs
 from distattn_jax.token_ids import END_ID, PADDING_ID
+from distattn_jax.token_scores import token_logits
 
 
 class TranslatorOutput(NamedTuple):
     """Output of a translator. Weights that were not requested are None.
 
+    As in `LanguageModelOutput`, `logits` are computed from `features` and `table` at each access.
+
     Attributes:
-      logits: Logits of the target token at each of the T positions.
+      features: Output of the decoder, from which the target token at each position is predicted.
+      table: Embeddings of the vocabulary.
       encoder_weights: Self-attention weights of the encoder, from source tokens to source tokens.
       decoder_weights: Self-attention weights of the decoder, from target tokens to target tokens.
       cross_weights: Cross-attention weights of the decoder, from target tokens to source tokens.
     """
 
-    logits: Float[Array, "B T V"]
+    features: Float[Array, "B T D"]
+    table: Float[Array, "V D"]
     encoder_weights: Float[Array, "B L N S S"] | None = None
     decoder_weights: Float[Array, "B L N T T"] | None = None
     cross_weights: Float[Array, "B L N T S"] | None = None
+
+    @property
+    def logits(self) -> Float[Array, "*M B T V"]:
+        """Logits of the target token at each of the T positions, in float32."""
+        return token_logits(self.features, self.table)
 
 
 class Translator(nnx.Module):
@@ -51,7 +61,7 @@ class Translator(nnx.Module):
       method: Name of the attention method, a key of `METHODS`.
       sizes: Sizes of encoder and decoder, which have the same number of layers.
       rngs: Random number generators. The stream `params` draws the parameters.
-      **arguments: `norm`, `implementation`, `precision` and `dtype` of `LanguageModel`.
+      **arguments: `norm`, `implementation`, `precision`, `dtype` and `remat` of `LanguageModel`.
     """
 
     def __init__(
@@ -74,7 +84,7 @@ class Translator(nnx.Module):
         rngs: Rngs | None = None,
         weights: bool = False,
     ) -> TranslatorOutput:
-        """Return the logits of the target token at each position, given all earlier target tokens.
+        """Return an output with the logits of each target token, given all earlier target tokens.
 
         Args:
           source: Token ids of the source sentences.
@@ -98,7 +108,11 @@ class Translator(nnx.Module):
             rngs=rngs,
         )
         return TranslatorOutput(
-            decoded.logits, encoded.weights, decoded.weights, decoded.cross_weights
+            decoded.features,
+            decoded.table,
+            encoder_weights=encoded.weights,
+            decoder_weights=decoded.weights,
+            cross_weights=decoded.cross_weights,
         )
 
     def encode(

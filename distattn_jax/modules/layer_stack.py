@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Shaped
@@ -35,6 +36,9 @@ class LayerStack(nnx.Module):
         param_dtype=..., rngs=...)`.
       dtype: Dtype of the computation. None uses the promoted dtype of inputs and parameters.
       param_dtype: Dtype of the parameters.
+      remat: If True, the backward pass recomputes each layer instead of storing its residuals.
+        Outputs and gradients stay the same. A call with caches stores no residuals, and ignores
+        this argument.
       rngs: Random number generators. The stream `params` draws the parameters.
       **layer_arguments: Other arguments of `TransformerLayer`.
 
@@ -54,6 +58,7 @@ class LayerStack(nnx.Module):
         layer_norm: Callable[..., nnx.Module] = nnx.LayerNorm,
         dtype: Any = None,
         param_dtype: Any = jnp.float32,
+        remat: bool = False,
         rngs: nnx.Rngs,
         **layer_arguments: Any,
     ):
@@ -77,6 +82,37 @@ class LayerStack(nnx.Module):
             for _ in range(num_layers)
         )
         self.final_norm = nnx.data(layer_norm(features, **dtypes) if norm == "before" else None)
+        self.remat = remat
+
+    def apply_layer(
+        self,
+        layer: TransformerLayer,
+        x: Float[Array, "B T D"],
+        *,
+        rngs: Rngs | None,
+        **arguments: Any,
+    ) -> EncoderOutput:
+        """Call a layer. With `remat`, the backward pass recomputes this call.
+
+        Args:
+          layer: Layer of this stack.
+          x: Inputs of the layer.
+          rngs: Random number generators of dropout. None disables dropout.
+          **arguments: Other arguments of `TransformerLayer.__call__`.
+        """
+        if not self.remat or arguments.get("cache") is not None:
+            return layer(x, rngs=rngs, **arguments)
+
+        def call(layer: TransformerLayer, x: Array, rngs: Rngs | None) -> tuple[Any, Any]:
+            output = layer(x, rngs=rngs, **arguments)
+            return output, None if rngs is None else nnx.state(rngs, nnx.RngCount)
+
+        # `call` gets a copy of the random number generators, with the same keys each time. The
+        # number of keys that the copy has drawn is therefore written back.
+        output, counts = jax.checkpoint(call)(layer, x, rngs)
+        if rngs is not None:
+            nnx.update(rngs, counts)
+        return output
 
 
 def stack_layers(outputs: list[EncoderOutput], field: str) -> Array | None:
@@ -138,7 +174,8 @@ class Encoder(LayerStack):
         inputs, outputs = [], []
         for index, layer in enumerate(self.layers):
             inputs.append(x)
-            output = layer(
+            output = self.apply_layer(
+                layer,
                 x,
                 memory=None if memory is None else memory.states[index],
                 lengths=lengths,
@@ -270,7 +307,8 @@ class Decoder(LayerStack):
         _check_entries("cross_key_values", cross_key_values, len(self.layers), tuple | list)
         outputs, new_caches = [], []
         for index, layer in enumerate(self.layers):
-            output = layer(
+            output = self.apply_layer(
+                layer,
                 x,
                 lengths=lengths,
                 is_causal=True,

@@ -72,7 +72,7 @@ class WordConfig(DataConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ComputeConfig(Options):
-    """Options of the computation of a model: dropout, dtype, and how attention is computed."""
+    """Options of the computation of a model: dropout, dtype, attention and memory."""
 
     dropout_rate: tuple[float, ...] = option((0.2,), "dropout rate", grid=True, minimum=0)
     dtype: str = option(
@@ -86,6 +86,7 @@ class ComputeConfig(Options):
         "precision of matrix products in attention layers; BF16_BF16_F32 uses the fused 16-bit "
         "kernels for a float32 model; empty is JAX's default",
     )
+    remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -215,7 +216,6 @@ class PretrainedModelConfig(ComputeConfig):
     dropout_rate: tuple[float, ...] = option(
         (0.1,), "dropout rate; replaces the rate in the model's config.json", grid=True, minimum=0
     )
-    remat: bool = option(False, "recompute each layer in the backward pass, to save memory")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,8 @@ from distattn_jax.data import Table
 from distattn_jax.tasks.language_modeling import COLUMN, LanguageModeling
 from distattn_jax.tasks.load import load_parameters, load_task
 from distattn_jax.tasks.registry import read_split
-from distattn_jax.train import Batch, RunError, evaluate, token_cross_entropy
+from distattn_jax.token_scores import TokenScores
+from distattn_jax.train import Batch, RunError, evaluate
 from distattn_jax.train.run import AnyPath
 
 FIRST_EDGE = 64  # Ranges of positions are 0 to 63, 64 to 127, 128 to 255, 256 to 511, and so on.
@@ -106,10 +107,10 @@ def load_language_modeling(path: AnyPath) -> LanguageModeling:
 class _PredictionByPosition(LanguageModeling):
     """Language modeling whose metrics include the perplexity of each range of positions."""
 
-    def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        counts = super().counts(outputs, batch)
+    def count_scores(self, scores: TokenScores, batch: Batch) -> dict[str, Array]:
+        counts = super().count_scores(scores, batch)
         counted = self.find_counted(batch)
-        losses = jnp.where(counted, token_cross_entropy(outputs.logits, batch[COLUMN]), 0)
+        losses = jnp.where(counted, scores.cross_entropy, 0)
         starts = _range_starts(self.config.data.longest)
         for start, end in zip(starts, (*starts[1:], None), strict=True):
             counts[f"log_loss_{start}"] = losses[:, start:end].sum()

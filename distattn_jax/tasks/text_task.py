@@ -154,6 +154,7 @@ class TextTask(Task):
             "implementation": config.implementation or None,
             "precision": config.precision or None,
             "dtype": jnp.dtype(config.dtype),
+            "remat": config.remat,
         }
 
     def apply(self, model: Any, batch: Batch) -> Any:

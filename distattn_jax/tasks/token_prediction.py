@@ -16,7 +16,8 @@ from tokenizers import Tokenizer
 from distattn_jax.data import DataError, TextBuilder, load_tokenizer, train_byte_level_bpe
 from distattn_jax.tasks.preparation import iterate_training_texts
 from distattn_jax.tasks.text_task import TextTask
-from distattn_jax.train import Batch, Setting, option, token_cross_entropy
+from distattn_jax.token_scores import TokenScores, score_logits, score_tokens
+from distattn_jax.train import Batch, Setting, option, weighted_sum
 from distattn_jax.train.losses import length_mask, masked_mean
 from distattn_jax.train.run_files import write_atomically
 
@@ -57,11 +58,16 @@ class TokenTask(TextTask):
         """Probability that label smoothing moves from the correct class to all classes equally."""
         return 0.0
 
+    def score(self, outputs: Any, batch: Batch) -> TokenScores:
+        """Return the scores of all predictions."""
+        return score_logits(outputs.logits, batch[self.predicted])
+
     def loss(self, outputs: Any, batch: Batch) -> Float[Array, " B"]:
-        losses = token_cross_entropy(
-            outputs.logits, batch[self.predicted], smoothing=self.label_smoothing
-        )
-        return masked_mean(losses, length_mask(batch, self.predicted))
+        return self.mean_loss(self.score(outputs, batch), batch)
+
+    def mean_loss(self, scores: TokenScores, batch: Batch) -> Float[Array, " B"]:
+        """Return the mean loss over the predictions of every example."""
+        return masked_mean(scores.loss(self.label_smoothing), length_mask(batch, self.predicted))
 
     def example_weights(self, batch: Batch) -> Float[Array, " B"]:
         return batch["weight"] * batch[f"{self.predicted}_length"]
@@ -74,7 +80,8 @@ class TokenTask(TextTask):
 class TokenPrediction(TokenTask):
     """Predict each token of a text from the tokens before it.
 
-    Perplexity and accuracy are computed without label smoothing.
+    Perplexity and accuracy are computed without label smoothing. Neither training nor evaluation
+    computes the logits of all tokens at once, unless they are small: see `score_tokens`.
     """
 
     criterion: ClassVar[str] = "loss"
@@ -82,12 +89,20 @@ class TokenPrediction(TokenTask):
     def model_arguments(self, setting: Setting) -> dict[str, Any]:
         return {**super().model_arguments(setting), "norm": self.config.model.norm}
 
+    def score(self, outputs: Any, batch: Batch) -> TokenScores:
+        return score_tokens(outputs.features, outputs.table, batch[self.predicted])
+
     def counts(self, outputs: Any, batch: Batch) -> dict[str, Array]:
-        tokens, counted = batch[self.predicted], self.find_counted(batch)
-        right = outputs.logits.argmax(axis=-1) == tokens
+        scores = self.score(outputs, batch)  # computed once, for the loss and the metrics
+        loss = weighted_sum(self.mean_loss(scores, batch), self.example_weights(batch))
+        return {"loss": loss, **self.count_scores(scores, batch)}
+
+    def count_scores(self, scores: TokenScores, batch: Batch) -> dict[str, Array]:
+        """Return the sums over all predictions from which `metrics` computes the metrics."""
+        counted = self.find_counted(batch)
         return {
-            "log_loss": jnp.where(counted, token_cross_entropy(outputs.logits, tokens), 0).sum(),
-            "right": (counted & right).sum().astype(jnp.float32),
+            "log_loss": jnp.where(counted, scores.cross_entropy, 0).sum(),
+            "right": (counted & scores.right).sum().astype(jnp.float32),
             "tokens": counted.sum().astype(jnp.float32),
         }
 

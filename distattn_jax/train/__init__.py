@@ -4,6 +4,7 @@ The training system works for any task: a `Task` object supplies the model, the 
 metrics.
 """
 
+from distattn_jax.token_scores import TokenScores, score_tokens
 from distattn_jax.train.checkpoint import CheckpointError, Checkpoints
 from distattn_jax.train.config import Config, DataConfig, MeshConfig, OptimizerConfig, OutputConfig
 from distattn_jax.train.evaluation import evaluate
@@ -41,6 +42,7 @@ __all__ = [
     "Setting",
     "Task",
     "Terminated",
+    "TokenScores",
     "TrainState",
     "Trainer",
     "WeightedLoss",
@@ -49,6 +51,7 @@ __all__ = [
     "evaluate",
     "open_run",
     "option",
+    "score_tokens",
     "token_cross_entropy",
     "weighted_sum",
 ]

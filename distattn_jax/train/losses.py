@@ -4,15 +4,15 @@ Every loss is a pure function that returns one number per example or per token. 
 computes the weighted mean over the examples of a batch.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import chex
-import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int
+
+from distattn_jax.token_scores import score_logits
 
 # A function of the model's outputs and a batch.
 Loss = Callable[[Any, dict[str, Array]], Float[Array, " B"]]
@@ -108,7 +108,8 @@ def token_cross_entropy(
         loss = logsumexp(z) - (1 - smoothing) z[label] - smoothing mean(z)
 
     The backward pass recomputes the softmax from the logits z. The only new array of shape (B, T,
-    V) in memory is the gradient of the logits.
+    V) in memory is the gradient of the logits. `score_tokens` computes the same loss without an
+    array (B, T, V), from the features of a language model.
 
     Args:
       logits: Logits of every token, z in the equation.
@@ -116,37 +117,7 @@ def token_cross_entropy(
       smoothing: Probability that is moved from the label to a uniform distribution over the
         vocabulary.
     """
-    return _token_cross_entropy(logits, labels, smoothing)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _token_cross_entropy(logits: Array, labels: Array, smoothing: float) -> Array:
-    return _forward_cross_entropy(logits, labels, smoothing)[0]
-
-
-def _forward_cross_entropy(logits: Array, labels: Array, smoothing: float) -> tuple[Array, Any]:
-    """Return the loss of each token, and the values that its derivative needs."""
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
-    # A sum over a mask, unlike a gather, reads the logits in the same pass as the other sums.
-    of_label = jnp.where(_label_mask(logits, labels), logits, 0).sum(axis=-1)
-    loss = normalizer - (1 - smoothing) * of_label - smoothing * logits.mean(axis=-1)
-    return loss, (logits, labels, normalizer)
-
-
-def _backward_cross_entropy(smoothing: float, saved: Any, cotangent: Array) -> tuple[Array, None]:
-    """Return the gradient of the logits: softmax(z) minus the target distribution."""
-    logits, labels, normalizer = saved
-    target = jnp.where(_label_mask(logits, labels), 1 - smoothing, 0) + smoothing / logits.shape[-1]
-    difference = jnp.exp(logits - normalizer[..., None]) - target
-    return (cotangent[..., None] * difference).astype(logits.dtype), None
-
-
-_token_cross_entropy.defvjp(_forward_cross_entropy, _backward_cross_entropy)
-
-
-def _label_mask(logits: Array, labels: Array) -> Array:
-    """Return a mask (B, T, V) that is True at the labels."""
-    return jax.lax.broadcasted_iota(labels.dtype, logits.shape, 2) == labels[..., None]
+    return score_logits(logits, labels).loss(smoothing)
 
 
 def cross_entropy(logits: Float[Array, "B C"], labels: Int[Array, " B"]) -> Float[Array, " B"]:

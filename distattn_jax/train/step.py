@@ -255,9 +255,10 @@ def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Cou
 
     def count_member(params: Any, batch: Batch) -> Counts:
         outputs = task.apply(nnx.merge(graph, params), batch)
-        weight = task.example_weights(batch)
-        loss = weighted_sum(task.loss(outputs, batch), weight)
-        return {"loss": loss, "weight": weight.sum(), **task.counts(outputs, batch)}
+        weight, counts = task.example_weights(batch), task.counts(outputs, batch)
+        if "loss" not in counts:
+            counts["loss"] = weighted_sum(task.loss(outputs, batch), weight)
+        return {"weight": weight.sum(), **counts}
 
     @jax.jit
     def count_step(params: Any, batch: Batch) -> Counts:

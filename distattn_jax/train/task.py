@@ -102,7 +102,8 @@ class Task(abc.ABC):
         """Return a dict from name to a weighted sum over the examples of a batch.
 
         The sums of all batches and devices are added. The method `metrics` computes the metrics
-        from these totals.
+        from these totals. A task that computes the losses of the examples here anyway may include
+        their weighted sum `loss`. Otherwise, the evaluation calls the method `loss` for this sum.
         """
 
     @abc.abstractmethod

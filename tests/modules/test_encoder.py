@@ -136,14 +136,16 @@ def test_received_and_weights_are_stacked_by_layer():
     chex.assert_trees_all_close(encoded.received, encoded.weights.sum(-2), **CLOSE)
 
 
-def test_both_modes_of_nnx_jit_agree():
-    def loss(model, key):
-        values = model(draw(2, 5, D), rngs=nnx.Rngs(key), dropout_rate=0.1).values
-        return jnp.sin(values).sum()
+def test_both_modes_of_nnx_jit_agree_and_remat_draws_the_same_random_numbers():
+    def apply(model, key):
+        rngs = nnx.Rngs(dropout=key)
+        encoded = model(draw(2, 5, D), rngs=rngs, dropout_rate=0.1, received=True)
+        return encoded.values, encoded.received, jax.random.key_data(rngs.dropout())
 
     model, key = encoder("relative_position", layers=1), jax.random.key(1)
-    expected = nnx.jit(loss, graph=False)(model, key)
-    chex.assert_trees_all_close(nnx.jit(loss)(model, key), expected, **CLOSE)
+    expected = nnx.jit(apply, graph=False)(model, key)
+    model.remat = True
+    chex.assert_trees_all_close(nnx.jit(apply)(model, key), expected, **CLOSE)
 
 
 def test_bfloat16_computes_in_bfloat16_with_float32_parameters():
@@ -219,3 +221,34 @@ def test_errors_name_the_invalid_argument():
         )
     with pytest.raises(ValueError, match=r"features \(10\) must be a multiple of num_heads \(4\)"):
         modules.TransformerLayer(10, 4, rngs=nnx.Rngs(0))
+
+
+def test_remat_does_not_change_gradients():
+    def loss(stack, x, encoded):
+        cross = stack.project_cross(encoded)
+        decoded = stack(x, cross_key_values=cross, dropout_rate=0.3, rngs=nnx.Rngs(0))
+        return jnp.sin(decoded.values).sum()
+
+    options = {"cross_attention": True, "attention_dropout": False, "hidden_dropout": False}
+    inputs, results = (draw(2, 3, D), draw(2, 4, D, seed=1)), []
+    for remat in (False, True):
+        stack = modules.Decoder(1, D, N, remat=remat, rngs=nnx.Rngs(0), **options)
+        gradients = jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(stack, *inputs)
+        results.append(jax.tree.leaves(gradients))
+    for one, other in zip(*results, strict=True):
+        largest = max(1, np.abs(other).max())  # Rounding errors are relative to large terms.
+        np.testing.assert_allclose(one / largest, other / largest, rtol=1e-6, atol=1e-6)
+
+
+def test_remat_stores_only_the_inputs_of_each_layer():
+    def count_residuals(remat):
+        graph, state = nnx.split(Encoder(L, D, N, remat=remat, rngs=nnx.Rngs(0)))
+
+        def find_residuals(state, x):
+            return jax.vjp(lambda state, x: nnx.merge(graph, state)(x).values, state, x)[1]
+
+        residuals = jax.eval_shape(find_residuals, state, draw(2, 32, D))
+        sizes = [sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (residuals, state)]
+        return sizes[0] - sizes[1]
+
+    assert count_residuals(remat=True) <= L * 2 * 32 * D < count_residuals(remat=False) / 5

@@ -22,7 +22,13 @@ def make_config(folder):
             buckets=1,
         ),
         model=LanguageModelConfig(
-            layers=1, heads=2, head_features=8, features=16, hidden_features=16, dropout_rate=(0.0,)
+            layers=1,
+            heads=2,
+            head_features=8,
+            features=16,
+            hidden_features=16,
+            dropout_rate=(0.0,),
+            remat=True,
         ),
         **quick_run(folder, steps=60),
     )

@@ -175,7 +175,7 @@ def test_files_and_constants_of_other_guides_take_their_defaults():
 
 REFUSED = {
     "text_classification": (
-        *("model.pretrained", "model.remat", "guiding.alpha", "data.parses", "data.share"),
+        *("model.pretrained", "guiding.alpha", "data.parses", "data.share"),
         *("data.sentences", "data.batch_tokens", "optimizer.name", "optimizer.distance_rate"),
         *("mesh.at_once", "task", "label_smoothing"),
     ),

@@ -44,6 +44,7 @@ def test_only_the_start_of_the_validation_and_test_set_is_used(letters_folder):
 
 def test_a_trained_model_continues_prompts_of_different_lengths(loaded):
     prompts = [TEXT[:3], "", TEXT[:8]]
+    assert loaded.model.decoder.remat  # Decoding with caches ignores it.
     texts = generate.generate(loaded, prompts, tokens=30, temperature=0)
     assert [prompt + text for prompt, text in zip(prompts, texts, strict=True)] == [TEXT] * 3
 

@@ -24,12 +24,13 @@ def make_batch(task, texts):
 
 
 def compute_outputs(task, model, batch, texts):
-    """Return the first output of the model, e.g. its logits, and the predictions for texts."""
+    """Return the logits of the model, or else its first output, and the predictions for texts."""
     outputs = jax.jit(task.apply)(model, batch)
+    first = np.asarray(getattr(outputs, "logits", outputs[0]))
     if not isinstance(task, PredictingTask):
-        return np.asarray(outputs[0]), None
+        return first, None
     found = task.make_predictions(texts, outputs)
-    return np.asarray(outputs[0]), [prediction.summary for prediction in found]
+    return first, [prediction.summary for prediction in found]
 
 
 @pytest.mark.parametrize("name", [task.config_class.task for task in TASKS])

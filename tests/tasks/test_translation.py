@@ -107,7 +107,7 @@ def test_loss_and_metrics_are_means_over_target_tokens(folder, prepared):
         losses.append(-(wanted * log_probability).sum())
         plain.append(-log_probability[target[b, t]])
         right.append(z.argmax() == target[b, t])
-    outputs = TranslatorOutput(jnp.asarray(logits))
+    outputs = TranslatorOutput(jnp.asarray(logits), jnp.eye(7))
     loss, weights = task.loss(outputs, batch), task.example_weights(batch)
     np.testing.assert_allclose(loss[:2], [np.mean(losses[:3]), np.mean(losses[3:])], rtol=1e-5)
     np.testing.assert_allclose((loss * weights).sum() / weights.sum(), np.mean(losses), rtol=1e-5)

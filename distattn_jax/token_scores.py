@@ -1,0 +1,206 @@
+"""Losses of predicted tokens, from the features of a language model and its embedding table.
+
+z[v] = features · table[v]                                              logits of one token
+loss = logsumexp(z) - (1 - smoothing) z[label] - smoothing mean(z)      label smoothing, eq. 1
+
+Eq. 1 is the cross-entropy with a label that has the probability 1 - smoothing + smoothing / V, and
+smoothing / V for all other tokens of the vocabulary (Szegedy et al. 2016).
+
+The logits of all tokens, shape (B, T, V), are the largest array of a language model. If they need
+more than `LARGEST_LOGITS` bytes, `score_tokens` computes them in chunks along T, one after another.
+The backward pass computes the logits of each chunk again: a training step has four products with
+the table instead of three. Its memory is that of the logits of one chunk and of their gradient.
+Both limits are those of one model: M models side by side under `vmap` need M times the memory.
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+LARGEST_LOGITS = 256 * 2**20  # bytes of float32 logits that may be computed at once
+CHUNK_LOGITS = 64 * 2**20  # bytes of the logits of a chunk, if all logits together are larger
+
+
+class TokenScores(NamedTuple):
+    """Scores of every predicted token.
+
+    Attributes:
+      cross_entropy: logsumexp(z) - z[label].
+      uniform: logsumexp(z) - mean(z), the cross-entropy with a uniform distribution.
+      right: True if the label is the most probable token.
+    """
+
+    cross_entropy: Float[Array, "B T"]
+    uniform: Float[Array, "B T"]
+    right: Bool[Array, "B T"]
+
+    def loss(self, smoothing: float = 0.0) -> Float[Array, "B T"]:
+        """Return the loss of every token, eq. 1.
+
+        Args:
+          smoothing: Probability that is moved from the label to a uniform distribution over the
+            vocabulary.
+        """
+        if not smoothing:
+            return self.cross_entropy
+        return (1 - smoothing) * self.cross_entropy + smoothing * self.uniform
+
+
+def token_logits(
+    features: Float[Array, "*M B T D"], table: Float[Array, "*M V D"]
+) -> Float[Array, "*M B T V"]:
+    """Return the dot products of every feature vector with all V embeddings, in float32.
+
+    The table is rounded to the dtype of the features. The leading axes M are those of `vmap`.
+    """
+    return jnp.einsum(
+        "...btd,...vd->...btv",
+        features,
+        table.astype(features.dtype),
+        preferred_element_type=jnp.float32,
+    )
+
+
+def score_tokens(
+    features: Float[Array, "B T D"], table: Float[Array, "V D"], labels: Int[Array, "B T"]
+) -> TokenScores:
+    """Return the scores of every token, in chunks if all logits are above `LARGEST_LOGITS`.
+
+    The gradient of the table is the sum over all chunks, in float32.
+
+    Args:
+      features: Features that predict each token.
+      table: Embeddings of the vocabulary.
+      labels: Index of the correct token.
+    """
+    batch, length = labels.shape
+    position_bytes = 4 * batch * len(table)
+    if length * position_bytes <= LARGEST_LOGITS:
+        return score_logits(token_logits(features, table), labels)
+    chunks = math.ceil(length / max(1, CHUNK_LOGITS // position_bytes))
+    return TokenScores(*_score_chunks(features, table, labels, chunks))
+
+
+def score_logits(logits: Float[Array, "B T V"], labels: Int[Array, "B T"]) -> TokenScores:
+    """Return the scores of every token, from its logits.
+
+    The backward pass recomputes the softmax from the logits. The only new array of shape (B, T, V)
+    in memory is the gradient of the logits.
+
+    Args:
+      logits: Logits of every token, z in eq. 1.
+      labels: Index of the correct token.
+    """
+    return TokenScores(*_cross_entropies(logits, labels), _is_best(logits, labels))
+
+
+@jax.custom_vjp
+def _cross_entropies(logits: Array, labels: Array) -> tuple[Array, Array]:
+    return _forward_cross_entropies(logits, labels)[0]
+
+
+def _forward_cross_entropies(logits: Array, labels: Array) -> tuple[tuple[Array, Array], Any]:
+    """Return `cross_entropy` and `uniform` of each token, and the residuals."""
+    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    # A sum over a mask, unlike a gather, reads the logits in the same pass as the other sums.
+    of_label = jnp.where(_label_mask(logits, labels), logits, 0).sum(axis=-1)
+    scores = normalizer - of_label, normalizer - logits.mean(axis=-1)
+    return scores, (logits, labels, normalizer)
+
+
+def _backward_cross_entropies(residuals: Any, cotangents: Any) -> tuple[Array, None]:
+    """Return the gradient of the logits: softmax(z) minus the target distribution."""
+    logits, labels, normalizer = residuals
+    of_label, of_uniform = (cotangent[..., None] for cotangent in cotangents)
+    probabilities = jnp.exp(logits - normalizer[..., None])
+    target = jnp.where(_label_mask(logits, labels), of_label, 0) + of_uniform / logits.shape[-1]
+    return ((of_label + of_uniform) * probabilities - target).astype(logits.dtype), None
+
+
+_cross_entropies.defvjp(_forward_cross_entropies, _backward_cross_entropies)
+
+
+def _label_mask(logits: Array, labels: Array) -> Array:
+    """Return a mask (B, T, V) that is True at the labels."""
+    return jax.lax.broadcasted_iota(labels.dtype, logits.shape, 2) == labels[..., None]
+
+
+def _is_best(logits: Array, labels: Array) -> Array:
+    return logits.argmax(axis=-1) == labels
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _score_chunks(features: Array, table: Array, labels: Array, chunks: int) -> Any:
+    return _forward_chunks(features, table, labels, chunks)[0]
+
+
+def _forward_chunks(features: Array, table: Array, labels: Array, chunks: int) -> tuple[Any, Any]:
+    """Return the fields of `TokenScores`, and the residuals, which include no logits."""
+
+    def score_chunk(chunk: tuple[Array, Array]) -> tuple[Array, ...]:
+        features, labels = chunk
+        logits = token_logits(features, table)
+        scores, (_, _, normalizer) = _forward_cross_entropies(logits, labels)
+        return *scores, _is_best(logits, labels), normalizer
+
+    scored = jax.lax.map(score_chunk, _split((features, labels), chunks))
+    *scores, normalizer = _join(scored, labels.shape[1])
+    return tuple(scores), (features, table, labels, normalizer)
+
+
+def _backward_chunks(chunks: int, residuals: Any, cotangents: Any) -> tuple[Array, Array, None]:
+    """Return the gradients of features and table. Each chunk computes its logits again."""
+    features, table, labels, normalizer = residuals
+
+    def add_chunk(total: Array, chunk: Any) -> tuple[Array, Array]:
+        features, labels, normalizer, cotangents = chunk
+        logits, of_features = jax.vjp(lambda x: token_logits(x, table), features)
+        gradient, _ = _backward_cross_entropies((logits, labels, normalizer), cotangents)
+        # The transpose of a product of 16-bit arrays would round the gradient to 16 bits.
+        product = functools.partial(token_logits, features.astype(jnp.float32))
+        (of_table,) = jax.linear_transpose(product, total)(gradient)
+        return total + of_table, *of_features(gradient)
+
+    total, of_features = jax.lax.scan(
+        add_chunk,
+        jnp.zeros_like(table, jnp.float32),
+        _split((features, labels, normalizer, cotangents[:2]), chunks),
+    )
+    return _join(of_features, labels.shape[1]), total.astype(table.dtype), None
+
+
+_score_chunks.defvjp(_forward_chunks, _backward_chunks)
+
+
+def _split(tree: Any, chunks: int) -> Any:
+    """Split arrays (B, T, ...) along T into a stack (chunks, B, T / chunks, ...), padded with 0.
+
+    A batch that is sharded over devices stays sharded: every device splits its own examples.
+    """
+
+    def split(x: Array) -> Array:
+        size = math.ceil(x.shape[1] / chunks)
+        padding = [(0, 0), (0, chunks * size - x.shape[1])] + [(0, 0)] * (x.ndim - 2)
+        x = jnp.pad(x, padding).reshape(x.shape[0], chunks, size, *x.shape[2:])
+        return jnp.moveaxis(x, 1, 0)
+
+    return jax.tree.map(split, tree)
+
+
+def _join(tree: Any, length: int) -> Any:
+    """Join the chunks of arrays (chunks, B, T / chunks, ...) to (B, T, ...), without the padding.
+
+    Args:
+      tree: Stacks of chunks.
+      length: Length T.
+    """
+
+    def join(x: Array) -> Array:
+        x = jnp.moveaxis(x, 0, 1)
+        return x.reshape(x.shape[0], -1, *x.shape[3:])[:, :length]
+
+    return jax.tree.map(join, tree)
