@@ -50,7 +50,8 @@ def random_maps(
 
     queries, keys = integers(0, query_count, B), integers(0, key_count, B)
     offset = integers(-query_count - 3, key_count + 3, B)
-    radius, is_zero = integers(0, 80, B, N) // integers(1, 9, B, N), generator.random((B, N)) < 0.5
+    radius = integers(0, 80, B, N, 2) // integers(1, 9, B, N, 2)  # before and after the query
+    is_zero = generator.random((B, N)) < 0.5
     T, S = query_count + -query_count % multiples[0], key_count + -key_count % multiples[1]
     i, j = np.arange(T)[:, None], np.arange(S)[None, :]
     relative_positions = i + offset[:, None, None, None] - j
@@ -84,7 +85,8 @@ def random_maps(
     if "mask" in chosen:
         visible = visible & (generator.random((B, N, T, S)) < 0.5)
         inputs = inputs._replace(has_mask=True)
-    near = np.abs(relative_positions) < radius[:, :, None, None]
+    before, after = np.moveaxis(radius, -1, 0)[..., None, None]
+    near = np.abs(relative_positions) < np.where(relative_positions >= 0, before, after)
     properties = np.broadcast_arrays(
         is_query, is_key, visible, relative_positions, near, is_zero[:, :, None, None]
     )

@@ -84,6 +84,27 @@ def test_blocks_cover_every_visible_pair(
             assert pairs.visible[skipped].all(), "a prefix sum contains visible pairs only"
 
 
+@pytest.mark.parametrize("make_schedule", BOTH)
+def test_blocks_visit_the_tiles_within_reach_and_few_others(make_schedule):
+    block_rows, tile_columns, rows = TILES[0]
+    has_query_rows = make_schedule is schedule_query_blocks
+    order = slice(None, None, 1 if has_query_rows else -1)
+    shape, multiples = (rows, COLUMNS)[order], (block_rows, tile_columns)[order]
+    for restriction in ("no restriction", "window and causal", "sorted segments"):
+        inputs, pairs = random_maps(restriction, False, shape, multiples)
+        reach = np.random.default_rng(1).integers(0, 20, (*pairs.near.shape[:2], 2))
+        inputs = inputs._replace(reach=jnp.asarray(reach, jnp.int32))
+        schedule = make_schedule(inputs, rows, block_rows, tile_columns, distinctions=DOT_PRODUCT)
+        row, column = np.indices(pairs.near.shape[2:])[order]
+        scheduled = ScheduledPairs(schedule, row // block_rows, column // tile_columns)
+        before, after = np.moveaxis(reach, -1, 0)[..., None, None]
+        beyond = np.maximum(pairs.relative_positions - before, -pairs.relative_positions - after)
+        assert scheduled.in_tiles()[pairs.visible & (beyond <= 0)].all()
+        assert not scheduled.in_tiles()[beyond > block_rows + tile_columns].any()
+        needs_mask = pairs.is_query if has_query_rows else pairs.is_query & pairs.is_key
+        assert pairs.visible[scheduled.in_tiles(is_masked=False) & needs_mask].all()
+
+
 def square_maps(length: int, **restrictions) -> ScheduleInputs:
     """Return the inputs of one score map of as many queries as keys, without an offset."""
     lengths = jnp.asarray([length])

@@ -21,7 +21,11 @@ from distattn_jax.attention.fused.distance_functions import (
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.saturation import find_table_radius
-from distattn_jax.attention.fused.scoring import DistanceScoring, DotProductScoring
+from distattn_jax.attention.fused.scoring import (
+    DistanceScoring,
+    DotProductScoring,
+    TableScoring,
+)
 from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
@@ -208,6 +212,35 @@ def test_each_head_has_its_own_radius_and_nan_is_never_far():
     assert skips[0, :2].all()
 
 
+@pytest.mark.parametrize("is_rectified", [False, True])
+@pytest.mark.parametrize(("has_factor", "has_bias"), [(True, False), (False, True), (True, True)])
+def test_gradients_of_scores_with_tables_are_derivatives(has_factor, has_bias, is_rectified):
+    scale, scoring = 0.25, TableScoring(0.25, has_factor, has_bias, is_rectified)
+    numbers = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    names = ("products", "factor_table", "bias_table")
+    arrays = dict(zip(names, jnp.asarray(numbers), strict=True))
+
+    def natural_score(products, factor_table, bias_table):
+        products = jnp.maximum(products, 0) if is_rectified else products
+        factor = factor_table / LOG2E if has_factor else scale
+        return products * factor + (bias_table / LOG2E if has_bias else 0)
+
+    expected, pull_back = jax.vjp(lambda x: natural_score(**x), arrays)
+    cotangent = jnp.cos(jnp.arange(5.0))
+    (gradients,) = pull_back(cotangent)
+    multiplier = scoring.gradient_multiplier(None)
+    for for_gradient in (False, True):
+        found = scoring.score(
+            arrays["products"], arrays.__getitem__, None, for_gradient=for_gradient
+        )
+        np.testing.assert_allclose(found.scores / LOG2E, expected, rtol=1e-6)
+    tables = scoring.table_gradients(cotangent, found)
+    assert tuple(tables) == scoring.table_names
+    tables["products"] = scoring.product_gradient(cotangent, found, None)
+    for name, gradient in tables.items():
+        np.testing.assert_allclose(gradient * multiplier, gradients[name], rtol=1e-6)
+
+
 def test_a_head_skips_distances_at_which_the_bound_of_its_table_is_small():
     """The bound is that of i - j from -40 to 50, and the first query has the position 7."""
     query = np.ones((1, 50, 3, 16))
@@ -216,12 +249,12 @@ def test_a_head_skips_distances_at_which_the_bound_of_its_table_is_small():
     f = np.stack([np.where(distance < 20, 1, small), np.where(distance < 20, 1, large), small])
     derivative = np.stack([np.where(distance < 30, 1, small), small, small])
     operands = make_operands(query, query[:, :40], [[0.0] * 3])._replace(
-        table_bound=jnp.asarray(np.maximum(f, derivative)[None], jnp.float32),
+        factor_bound=jnp.asarray(np.maximum(f, derivative)[None], jnp.float32),
         offset=jnp.asarray([7]),
     )
     radius, skips = find_table_radius(operands, 2.0**-10)
     assert skips.tolist() == [[True, False, True]]
-    assert radius.tolist() == [[30, UNBOUNDED, 0]]
+    assert radius.tolist() == [[[30, 30], [UNBOUNDED, UNBOUNDED], [0, 0]]]
 
 
 def make_operands(query, key, coefficients) -> Operands:

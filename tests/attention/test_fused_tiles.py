@@ -34,7 +34,7 @@ SCORINGS = {
     "dot product": DotProductScoring(1.0),
     "tabulated function": DistanceScoring(1.0, SIGMOID, False),
     "computed function": DistanceScoring(1.0, LINEAR, True),
-    "table": TableScoring(1.0, True),
+    "factor and bias": TableScoring(1.0, has_factor=True, has_bias=True, is_rectified=True),
     "relations": RelationScoring(1.0, 16, True, True),
     "relation products": RelationScoring(1.0, 16, True, False),
     "tables of relations": RelationScoring(1.0, 64, True, True, multiplies_tables=True),
@@ -80,7 +80,7 @@ def make_call(
         key_segments=rows if segments else None,
         dropout_words=make_type(heads, 3, dtype=jnp.uint32) if dropout else None,
         dropout_scale=make_type(heads, 1) if dropout else None,
-        table=make_type(heads, 2 * length + 1) if scoring.reads_table else None,
+        **dict.fromkeys(scoring.table_names, make_type(heads, 2 * length + 1)),
         relation_products=make_type(length, heads, relations)
         if scoring.has_relation_products
         else None,
@@ -175,7 +175,7 @@ def run_kernel(kernel, plan, operands):
     ("name", "arguments"),
     [
         ("dot product", {"mask": "keys"}),
-        ("table", {"width": 128, "segments": True}),
+        ("factor and bias", {"width": 128, "segments": True}),
         ("relations", {"width": 16, "dropout": True}),
         ("positions", {"mask": "pairs", "segments": True}),
         ("positions", {"width": 128, "dropout": True}),

@@ -13,6 +13,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DistanceBias,
     RelativePosition,
+    TwoSided,
     attention,
     early_add,
 )
@@ -248,15 +249,28 @@ def test_a_head_skips_the_tiles_where_its_mapping_is_small():
     compare_with_reference(inputs(sizes, "float16"), variant, query_offset=-60, **DROPOUT)
 
 
-def slanted(distance, parameters):
-    """Bias that falls faster for keys before the query than for keys after it."""
-    return parameters * jnp.where(distance > 0, -2 * jnp.sqrt(distance), distance / 4)
+def test_kernels_do_not_read_tiles_of_keys_that_every_query_forgets():
+    """Keys before and after a query have different functions. The values of the tiles are NaN."""
+    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
+    weight, shape = jnp.asarray([[-0.05, 0.1], [0.02, -0.03]]), jnp.asarray([[0.3, -0.5]])
+    slopes = jnp.asarray([[0.5, 0.25], [1.0, 0.02]])
+    variant = TwoSided(weight, shape, (slopes,), ("alibi",), tolerance=2.0**-10)
+    query, key, value = inputs(sizes, "float16")
 
+    def run(implementation, number):
+        program = functools.partial(
+            outputs_and_gradients,
+            implementation,
+            query_offset=186,
+            query_lengths=jnp.asarray([60]),
+            key_lengths=jnp.asarray([250]),
+            received=True,
+        )
+        return jax.jit(program)((query, key, value.at[:, :128].set(number)), variant)
 
-def test_keys_before_and_after_the_query_have_different_biases():
-    sizes = Sizes(batch=1, queries=21, keys=80, heads=1, width=16, value_width=16)
-    variant = DistanceBias(jnp.asarray([0.7]), slanted)
-    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=30, received=True)
+    fused = run("pallas", jnp.nan)
+    assert_close(fused, run("reference", 0), "float16")
+    assert not fused["dk"][:, :128].any()
 
 
 def power(distance, parameters):

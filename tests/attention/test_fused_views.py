@@ -131,7 +131,7 @@ def test_the_documented_kernel_of_an_own_variant_equals_its_equation(monkeypatch
 
 
 DIFFERENTIABLE = (
-    *("query", "key", "value", "coefficients", "table"),
+    *("query", "key", "value", "coefficients", "factor_table", "bias_table"),
     *("relation_products", "position_query", "positions"),
 )
 HEADS, WIDTH, OFFSET = 2, 16, 9

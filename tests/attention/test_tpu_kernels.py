@@ -11,10 +11,9 @@ from jax.experimental import pallas as pl
 from distattn_jax.attention import (
     Attended,
     DistanceAware,
-    DistanceBias,
     DotProduct,
     RelativePosition,
-    T5Buckets,
+    TwoSided,
     attention,
     devices,
     early_add,
@@ -128,10 +127,17 @@ DIAGONAL_CASES = {
         RelativePosition(None, *random_arrays(3, (1, 1, 16), dtype="float32")),
         {"is_causal": True, "query_offset": -5},
     ),
-    "buckets of T5": (
-        LONG._replace(batch=2, keys=300),
-        DistanceBias(*random_arrays(3, (2, 32), dtype="float32"), T5Buckets(32, 100)),
-        {"query_offset": -7, "key_lengths": jnp.asarray([300, 210])},
+    # In the first example, the first tile of keys has the bias of the last bucket: one head forgets
+    # these keys, and the other averages them. In the second, some queries have no own key.
+    "factors that fall, and buckets of T5": (
+        LONG._replace(batch=2),
+        TwoSided(
+            *jnp.asarray([[[-0.3, -0.4], [-0.2, -0.3]], [[0.3, 0.2], [0.1, 0.2]]]),
+            (random_arrays(3, (2, 2, 16), dtype="float32")[0].at[0, :, -1].set(-60.0),),
+            ("t5_buckets",),
+            tolerance=1e-6,
+        ),
+        {"query_offset": jnp.asarray([470, -7]), "key_lengths": jnp.asarray([600, 210])},
     ),
     "position vectors of Transformer-XL": (
         LONG._replace(batch=2, keys=300),

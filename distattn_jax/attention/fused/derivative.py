@@ -26,10 +26,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from distattn_jax.attention.fused import relations
+from distattn_jax.attention.fused import relations, skipped_tiles
 from distattn_jax.attention.fused.distance_functions import LOG2E
 from distattn_jax.attention.fused.kernels import KernelFactory, Plan
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
+from distattn_jax.attention.fused.saturation import LARGEST_FAR_BIAS
 from distattn_jax.attention.fused.small_scores import find_small_scores
 
 Logsumexp = Float[Array, "B N _"]
@@ -95,18 +96,19 @@ def fused_attention(make_kernels: KernelFactory, plan: Plan, operands: Operands)
 def complete_operands(plan: Plan, operands: Operands) -> Operands:
     """Return `operands` with the fields that are computed from other fields.
 
-    These are the radius of each head (see `saturation`), the mask of heads with small scores (see
-    `small_scores`), and the relation products (see `relations`). The fields that the kernels do not
-    read become None: `table_bound` and, if the scoring has relations, `key_table` and
-    `value_table`. Kernels that multiply the tables read a changed `key_table` instead of products.
+    These are the radius of each head (see `saturation`), its reach (see `forgetting`), the mask of
+    heads with small scores (see `small_scores`), and the relation products (see `relations`). The
+    fields that the kernels do not read become None: `factor_bound`, `bias_bound`, `bias_change`
+    and, if the scoring has relations, `key_table` and `value_table`. Kernels that multiply the
+    tables read a changed `key_table` instead of products.
     """
-    found = None
     if plan.tolerance is not None:
-        found = plan.scoring.find_radius(operands, plan.tolerance)
-    if found is not None:
-        operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
+        operands = _limit_distances(plan, operands, plan.tolerance)
     operands = operands._replace(
-        has_small_scores=find_small_scores(plan, operands), table_bound=None
+        has_small_scores=find_small_scores(plan, operands),
+        factor_bound=None,
+        bias_bound=None,
+        bias_change=None,
     )
     if not plan.scoring.clip_distance:
         return operands
@@ -122,6 +124,25 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
         radius=radius,
         relation_products=relations.compute_products(operands),
     )
+
+
+def _limit_distances(plan: Plan, operands: Operands, tolerance: float) -> Operands:
+    """Return `operands` with the radius and the reach of each head."""
+    bias = operands.bias_table
+    found = plan.scoring.find_radius(operands, tolerance)
+    reach = plan.scoring.find_reach(operands, tolerance)
+    if found is not None and bias is not None:
+        # Tiles with a constant bias are only skipped, never visited as tiles of zero scores.
+        if skipped_tiles.is_restricted(plan, operands, drops_weights=True):
+            found = None
+        else:
+            far_bias = jax.lax.stop_gradient(jnp.stack((bias[:, :, -1], bias[:, :, 0]), axis=-1))
+            # A side with another bias skips no keys, or only keys that the head forgets.
+            is_moderate = jnp.abs(far_bias) <= LARGEST_FAR_BIAS
+            operands = operands._replace(far_weights=jnp.where(is_moderate, jnp.exp2(far_bias), 0))
+    if found is not None:
+        operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
+    return operands._replace(reach=reach)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

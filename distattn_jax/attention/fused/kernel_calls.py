@@ -57,7 +57,8 @@ class KernelCall(NamedTuple):
         `ScoreMap.has_moving_rows`. `resident` belongs to diagonals in this kernel.
       relations: Arrays of the shape (B, T, N, R) with one number for each query and relation: see
         `relations`.
-      table: Function of the relative position, for `TableScoring`: see `Operands.table`.
+      position_tables: Functions of the relative position, for `TableScoring`, by name: see
+        `Operands.position_tables`.
       skipped_sums: Sums over the tiles that the kernel skips, which it adds to its results.
       output_types: Dict from name to shape and dtype of each output. Outputs belong to the rows of
         the score map.
@@ -70,7 +71,7 @@ class KernelCall(NamedTuple):
     streamed: Arrays
     moving: Arrays
     relations: Arrays
-    table: Array | None
+    position_tables: Arrays
     skipped_sums: Arrays
     output_types: dict[str, jax.ShapeDtypeStruct]
 
@@ -129,8 +130,8 @@ class KernelCalls(abc.ABC):
         """Run a kernel. Return a dict from name to output, in the layout of `KernelCall`.
 
         The dict has more entries than `KernelCall.output_types` if the scoring needs them:
-        `relation_weights` of `forward`, and `table`, `relation_products` and `positions` of
-        `query_gradient`.
+        `relation_weights` of `forward`, and `relation_products`, `positions` and the names of
+        `Scoring.table_names` of `query_gradient`.
         """
 
     @property
@@ -201,9 +202,11 @@ class KernelCalls(abc.ABC):
         delta_inputs = self.delta_inputs(backward)
         ends = backward.end_weights or ()
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
+        sizes = self.tile_sizes("query_gradient")
+        schedule = self.schedules.blocks(sizes, needs_zero_tiles=False)
         call = self.make_call(
             "query_gradient",
-            self.schedules.blocks(self.tile_sizes("query_gradient"), needs_zero_tiles=False),
+            schedule,
             resident={
                 **self.queries,
                 "values_cotangent": backward.values_cotangent,
@@ -213,7 +216,7 @@ class KernelCalls(abc.ABC):
             },
             streamed=self.key_inputs(backward),
             relation_cotangent=backward.relation_cotangent,
-            skipped_sums={},  # f is 0 in skipped tiles, so their gradients are 0
+            skipped_sums={},  # f is 0 in skipped tiles, so that the gradient of q · k is 0
             output_types={
                 **{name: self._matrix_type(x, x.shape[-1]) for name, x in self.queries.items()},
                 **dict.fromkeys(vectors, self._vector_type(query)),
@@ -224,7 +227,8 @@ class KernelCalls(abc.ABC):
         gradients = QueryGradients(
             query=outputs["query"],
             coefficients=self._combine_coefficient_gradients(parts),
-            table=outputs.get("table"),
+            factor_table=outputs.get("factor_table"),
+            bias_table=outputs.get("bias_table"),
             relation_products=outputs.get("relation_products"),
             position_query=outputs.get("position_query"),
             positions=outputs.get("positions"),
@@ -237,6 +241,13 @@ class KernelCalls(abc.ABC):
                 name: outputs[name] for name in RELATION_MATRICES if name in outputs
             },
         )
+        if self.operands.far_weights is not None:
+            skipped = self._skipped_tiles(schedule, sizes)
+            far = skipped.far_bias_gradient(completed, sizes.block_rows // schedule.parts)
+            bias_table: Any = gradients.bias_table
+            far *= self.plan.scoring.gradient_multiplier(None)
+            bias_table = bias_table.at[:, :, -1].add(far[..., 0]).at[:, :, 0].add(far[..., 1])
+            gradients = gradients._replace(bias_table=bias_table)
         return gradients, completed
 
     def table_gradients(self, outputs: Arrays, backward: BackwardOperands) -> Arrays:
@@ -342,7 +353,7 @@ class KernelCalls(abc.ABC):
         relation_matrices: dict[str, Array] | None = None,
         is_transposed: bool = False,
     ) -> KernelCall:
-        """Return a `KernelCall` with the given arrays, the masks and the table of the call.
+        """Return a `KernelCall` with the given arrays, the masks and the tables of the call.
 
         The arguments that are not listed here are fields of `KernelCall`.
 
@@ -380,7 +391,7 @@ class KernelCalls(abc.ABC):
             streamed={**streamed, **column_masks},
             moving=moving,
             relations={name: x for name, x in relations.items() if x is not None},
-            table=self.operands.table,
+            position_tables=self.operands.position_tables,
             skipped_sums=skipped_sums,
             output_types=output_types,
         )

@@ -85,16 +85,19 @@ class KernelForm(NamedTuple):
       query: Queries that are multiplied by keys.
       key: Keys.
       coefficients: C numbers for each head, which the scoring needs. None if it needs none.
-      table: Function f of the relative position, for `TableScoring`: see `Operands.table`. None for
-        other scorings.
-      table_bound: Bound of f and of its derivatives: see `Operands.table_bound`.
+      factor_table: Function by which q · k is multiplied: see `Operands.factor_table`.
+      bias_table: Function that is added to the score: see `Operands.bias_table`.
+      factor_bound: Bound of the factor and of its derivatives: see `Operands.factor_bound`.
+      bias_bound: Bound of the bias and of its derivatives: see `Operands.bias_bound`.
+      bias_change: Bound of the difference to the farthest bias: see `Operands.bias_change`.
       key_table: Vectors that are added to the keys, one for each relation, or None.
       value_table: Vectors that are added to the values, one for each relation, or None.
       position_query: Queries that are multiplied by position vectors, or None.
       positions: Position vectors, one for each of `Block.relative_positions`, or None.
       tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
         function by a constant if the error of the scores stays below the tolerance. If None, they
-        never replace it.
+        never replace it. With a `bias_bound`, it is the largest sum of the weights of all keys that
+        a query skips: see `forgetting`.
       trained_key_width: Number of columns of `key` that need a gradient: the first ones. None means
         that all columns need one.
     """
@@ -103,8 +106,11 @@ class KernelForm(NamedTuple):
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     coefficients: Float[Array, "B N C"] | None = None
-    table: Float[Array, "B N D"] | None = None
-    table_bound: Float[Array, "B N D"] | None = None
+    factor_table: Float[Array, "B N D"] | None = None
+    bias_table: Float[Array, "B N D"] | None = None
+    factor_bound: Float[Array, "B N D"] | None = None
+    bias_bound: Float[Array, "B N D"] | None = None
+    bias_change: Float[Array, "B N D"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     position_query: Float[Array, "B T N H"] | None = None

@@ -38,6 +38,8 @@ class Plan(NamedTuple):
       tolerance: Largest allowed error of a score. At large distances, kernels replace the distance
         function by a constant if the error of the scores stays below the tolerance. If 0, they
         replace it only where its value in float32 is constant. If None, they never replace it.
+        For heads that forget distant keys, it is the largest sum of the weights of all keys that a
+        query skips: see `forgetting`.
       trained_key_width: Number of columns of the keys that need a gradient. These are the first
         columns. The kernels may return zeros for the gradient of the other columns. If None, all
         columns need a gradient.
@@ -60,7 +62,8 @@ class QueryGradients(NamedTuple):
     Attributes:
       query: Gradient of the queries.
       coefficients: Gradient of `Operands.coefficients`.
-      table: Gradient of `Operands.table`.
+      factor_table: Gradient of `Operands.factor_table`.
+      bias_table: Gradient of `Operands.bias_table`.
       relation_products: Gradient of `Operands.relation_products`.
       position_query: Gradient of the queries that are multiplied by position vectors.
       positions: Gradient of the position vectors. None if `Kernels.position_gradient` computes it.
@@ -70,7 +73,8 @@ class QueryGradients(NamedTuple):
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
-    table: Float[Array, "B N D"] | None
+    factor_table: Float[Array, "B N D"] | None
+    bias_table: Float[Array, "B N D"] | None
     relation_products: Float[Array, "B T N R"] | None
     position_query: Float[Array, "B T N H"] | None
     positions: Float[Array, "#B D #N H"] | None = None

@@ -23,9 +23,9 @@ def select_precision(dtype: Any) -> lax.Precision | None:
 class Operands(NamedTuple):
     """Input arrays of the kernels.
 
-    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `table`, `key_table`,
-    `value_table`, `relation_products`, `position_query` and `positions`. A relation is a relative
-    position, clipped at the distance k: see `relations`.
+    Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `factor_table`,
+    `bias_table`, `key_table`, `value_table`, `relation_products`, `position_query` and `positions`.
+    A relation is a relative position, clipped at the distance k: see `relations`.
 
     Attributes:
       query: Queries. Keys and values have the same dtype.
@@ -48,16 +48,28 @@ class Operands(NamedTuple):
         keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
         threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
-      table: Function f of the relative position, for `TableScoring`. The number at index x belongs
-        to the queries i and keys j with i - j = x - S. x is from 0 to T + S, so that D is
-        T + S + 1. None for other scorings.
-      table_bound: Upper bound of |f| and of the absolute derivative of f by each of its parameters,
-        for each number of `table`. It determines the radius (see `saturation`). None if no radius
-        is needed.
+      factor_table: Function F of the relative position by which `TableScoring` multiplies q · k.
+        The number at index x belongs to the queries i and keys j with i - j = x - S. x is from 0 to
+        T + S, so that D is T + S + 1. None for other scorings, or without such a function.
+      bias_table: Function G of the relative position that `TableScoring` adds, in the layout of
+        `factor_table`. None for other scorings, or without such a function.
+      factor_bound: Upper bound of |F| and of the absolute derivative of F by each of its
+        parameters, for each number of `factor_table`. It determines the radius (see `saturation`)
+        or the reach (see `forgetting`). None if neither is needed.
+      bias_bound: Upper bound of |G| and of the absolute derivative of G by each of its parameters,
+        for each number of `bias_table`. It determines the reach. None if no reach is needed.
+      bias_change: Upper bound of |G - G∞| and of the same difference of the derivatives of G, for
+        each number of `bias_table`. G∞ is the number at the largest distance on the same side. It
+        determines the radius. None if no radius is needed.
+      far_weights: Unnormalised weight 2^G∞ of a key before the query, and of a key after the query,
+        in a head with `is_zero_beyond_radius` (see `skipped_tiles`). None means 1.
+      reach: Largest distance of a key before a query, and of a key after a query, that kernels may
+        not skip: see `forgetting`. None means that they skip no keys because of the distance.
       radius: Smallest distance from which on the distance function is treated as constant: see
-        `saturation`. If None, the function is evaluated at all distances.
-      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0:
-        see `skipped_tiles`. None means that there are no such heads.
+        `saturation`. One number, or one for keys before and one for keys after the query. If None,
+        the function is evaluated at all distances.
+      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0,
+        or as the constant G∞: see `skipped_tiles`. None means that there are no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
       key_table: Vectors that are added to the keys, one for each relation. None adds nothing. With
@@ -89,9 +101,14 @@ class Operands(NamedTuple):
     key_segments: Int[Array, "B S"] | None = None
     dropout_words: UInt32[Array, "B N 3"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
-    table: Float[Array, "B N D"] | None = None
-    table_bound: Float[Array, "B N D"] | None = None
-    radius: Int[Array, "B N"] | None = None
+    factor_table: Float[Array, "B N D"] | None = None
+    bias_table: Float[Array, "B N D"] | None = None
+    factor_bound: Float[Array, "B N D"] | None = None
+    bias_bound: Float[Array, "B N D"] | None = None
+    bias_change: Float[Array, "B N D"] | None = None
+    far_weights: Float[Array, "B N 2"] | None = None
+    reach: Int[Array, "B N 2"] | None = None
+    radius: Int[Array, "B N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
@@ -101,13 +118,24 @@ class Operands(NamedTuple):
     positions: Float[Array, "#B D #N H"] | None = None
 
     @property
+    def position_tables(self) -> dict[str, Float[Array, "B N D"]]:
+        """Tables of functions of the relative position that the call has, by name of the field."""
+        tables = {"factor_table": self.factor_table, "bias_table": self.bias_table}
+        return {name: table for name, table in tables.items() if table is not None}
+
+    @property
     def table_distances(self) -> Int[Array, "B 1 D"]:
         """Distance between query and key for each index x of a table: |x - S + offset|.
 
-        See `table`. S is the number of keys.
+        See `factor_table`. S is the number of keys.
         """
+        return jnp.abs(self.table_positions)
+
+    @property
+    def table_positions(self) -> Int[Array, "B 1 D"]:
+        """Position of the query minus position of the key for each index x: x - S + offset."""
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
-        return jnp.abs(relative[None, :] + self.offset[:, None])[:, None, :]
+        return (relative[None, :] + self.offset[:, None])[:, None, :]
 
 
 class BackwardOperands(NamedTuple):

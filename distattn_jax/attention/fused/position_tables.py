@@ -50,16 +50,42 @@ def bound_table(
     negative. No gradient flows through the table.
     """
 
+    def one_head(variant: Any, relative: Array) -> Array:
+        return factor * jnp.abs(_differentiate(evaluate, variant, relative)).max(axis=1)
+
+    return _tabulate(one_head, jax.lax.stop_gradient(variant), block)
+
+
+def bound_change(
+    evaluate: Evaluate, variant: Any, block: Block, factor: float
+) -> Float[Array, "B N D"]:
+    """Return a table of the maximum of |f - f∞| and of |df/dp - df∞/dp| over all parameters p of f.
+
+    f∞ is f at the largest distance on the same side: the first number of the table is f∞ for keys
+    after the query, and the last number is f∞ for keys before the query. The arguments and the
+    layout of the table are those of `bound_table`.
+    """
+
+    def one_head(variant: Any, relative: Array) -> Array:
+        numbers = _differentiate(evaluate, variant, relative)
+        far = jnp.where(relative[:, None] >= 0, numbers[-1:], numbers[:1])
+        return factor * jnp.abs(numbers - far).max(axis=1)
+
+    return _tabulate(one_head, jax.lax.stop_gradient(variant), block)
+
+
+def _differentiate(
+    evaluate: Evaluate, variant: Any, relative: Int[Array, " D"]
+) -> Float[Array, "D _"]:
+    """Return f and its derivatives by all parameters, in one row for each relative position."""
+
     def evaluate_once(variant: Any, relative_position: Array) -> Float[Array, ""]:
         # A map of one query and one key, and a float, even if f returns integers.
         return evaluate(variant, relative_position.reshape(1, 1))[0, 0] * 1.0
 
-    def one_head(variant: Any, relative: Array) -> Array:
-        numbers = jax.vmap(jax.value_and_grad(evaluate_once), (None, 0))(variant, relative)
-        columns = [jnp.abs(x).reshape(relative.size, -1) for x in jax.tree.leaves(numbers)]
-        return factor * jnp.concatenate(columns, axis=1).max(axis=1).astype(jnp.float32)
-
-    return _tabulate(one_head, jax.lax.stop_gradient(variant), block)
+    numbers = jax.vmap(jax.value_and_grad(evaluate_once), (None, 0))(variant, relative)
+    columns = [x.reshape(relative.size, -1) for x in jax.tree.leaves(numbers)]
+    return jnp.concatenate(columns, axis=1).astype(jnp.float32)
 
 
 def _tabulate(

@@ -18,7 +18,13 @@ With `TableScoring`, the scores of a head are treated as 0 beyond a radius for w
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
 If there is no such radius, kernels read f from its table at all distances. Reading f takes no
-longer than reading a constant.
+longer than reading a constant. Each side of the query has its own radius. With a bias G, the radius
+must also satisfy
+
+    max(|G(R) - G∞|, |∂G(R)/∂θ - ∂G∞/∂θ|)  <=  tolerance      for all R >= radius and all θ
+
+where G∞ is the bias at the largest distance on the same side. The scores beyond the radius are then
+treated as G∞. This is so for a bias with one constant for each side, for example.
 """
 
 from typing import Any
@@ -36,6 +42,9 @@ from distattn_jax.attention.fused.distance_functions import (
 )
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
+
+# Largest |G∞| to base 2. Kernels add up weights 2^G∞ before they know the other scores.
+LARGEST_FAR_BIAS = 64.0
 
 
 def find_function_radius(
@@ -80,27 +89,37 @@ def find_function_radius(
 
 def find_table_radius(
     operands: Operands, tolerance: float
-) -> tuple[Int[Array, "B N"], Bool[Array, "B N"]]:
-    """Compute the radius of each head, for `TableScoring` with scores ReLU(q · k) f.
+) -> tuple[Int[Array, "B N 2"], Bool[Array, "B N"]]:
+    """Compute the radius of each head, for `TableScoring` with scores φ(q · k) f + G.
 
-    At distances of at least the radius, the kernels treat all scores of the head as 0.
+    At distances of at least the radius, the kernels treat all scores of the head as G∞, or as 0
+    without a bias.
 
     Args:
-      operands: Arrays of the call, with the bound `Operands.table_bound` of f and its derivatives.
+      operands: Arrays of the call, with the bound `Operands.factor_bound` of f and its derivatives,
+        and with `Operands.bias_change` if there is a bias.
       tolerance: Largest allowed error of a score.
 
     Returns:
-      The radius of each head, and a mask that is True for heads that have a radius. The radius of
-      all other heads is `UNBOUNDED`.
+      The radius of each head for keys before and for keys after the query, and a mask that is True
+      for heads that have a radius on a side. Without a radius, the result is `UNBOUNDED`.
     """
-    assert operands.table_bound is not None, "a radius needs a bound"
-    query, key, bound = jax.lax.stop_gradient((operands.query, operands.key, operands.table_bound))
-    distance = operands.table_distances
+    operands = jax.lax.stop_gradient(operands)
+    distance, bound = operands.table_distances, operands.factor_bound
+    assert bound is not None, "a radius needs a bound"
     # A bound that is NaN fails the comparison, so its distance counts as near.
-    is_far = bound / LOG2E * largest_product(query, key)[..., None] <= tolerance
-    radius = jnp.where(is_far, 0, distance + 1).max(axis=-1)
-    is_zero = radius <= distance.max(axis=-1)
-    return jnp.where(is_zero, radius, UNBOUNDED), is_zero
+    largest = largest_product(operands.query, operands.key)[..., None]
+    is_far = bound / LOG2E * largest <= tolerance
+    if operands.bias_change is not None and operands.bias_table is not None:
+        is_moderate = jnp.abs(operands.bias_table) <= LARGEST_FAR_BIAS
+        is_far &= is_moderate & (operands.bias_change / LOG2E <= tolerance)
+    sides = []
+    for is_side in (operands.table_positions >= 0, operands.table_positions < 0):
+        radius = jnp.where(is_far | ~is_side, 0, distance + 1).max(axis=-1)
+        is_reached = radius <= jnp.where(is_side, distance, 0).max(axis=-1)
+        sides.append(jnp.where(is_reached, radius, UNBOUNDED))
+    radius = jnp.stack(sides, axis=-1)
+    return radius, (radius < UNBOUNDED).any(axis=-1)
 
 
 def largest_product(

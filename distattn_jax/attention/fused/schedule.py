@@ -1,10 +1,10 @@
 """Schedule of tiles: the tiles that each block of rows visits, and their properties.
 
 The rows of a block are queries and the columns of its tiles are keys, or the rows are keys and the
-columns are queries. Each restriction (lengths, window, masks, segments) limits the columns that a
-block sees: see `visible_columns`. The columns that satisfy all restrictions, and the distances,
-determine the kinds and runs of tiles: see `tile_runs`. For example, the distance function is
-constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
+columns are queries. Each restriction (lengths, window, masks, segments, reach) limits the columns
+that a block sees: see `visible_columns`. The columns that satisfy all restrictions, and the
+distances, determine the kinds and runs of tiles: see `tile_runs`. For example, the distance
+function is constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
 
 A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
 therefore contains only the kinds that the call needs. There are two cases:
@@ -37,6 +37,7 @@ from distattn_jax.attention.fused.visible_columns import (
     UNBOUNDED,
     Columns,
     Window,
+    columns_in_reach,
     columns_in_window,
     columns_of_key_mask,
     columns_of_segments,
@@ -70,9 +71,12 @@ class ScheduleInputs(NamedTuple):
       offset: Position of query 0 minus the position of key 0.
       window: Limits of the distance between a query and a visible key.
       radius: Smallest distance from which on the distance function is treated as constant: see
-        `saturation`. None means that no tile is far.
+        `saturation`. One number, or one for keys before and one for keys after the query. None
+        means that no tile is far.
       is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
         None means that there are no such heads.
+      reach: Largest distance of a key before a query, and of a key after a query, that kernels may
+        not skip: see `forgetting`. None means that no tile is skipped for this reason.
       has_small_scores: True for heads whose scores are all small: see `small_scores`. None means
         that kernels do not distinguish them.
       key_mask: True for keys that are visible. None means that all keys are visible.
@@ -87,8 +91,9 @@ class ScheduleInputs(NamedTuple):
     key_lengths: Int[Array, " B"]
     offset: Int[Array, " B"]
     window: Window = Window()
-    radius: Int[Array, "B N"] | None = None
+    radius: Int[Array, "B N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
+    reach: Int[Array, "B N 2"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_mask: Bool[Array, "#B #N S"] | None = None
     query_segments: Int[Array, "B T"] | None = None
@@ -154,7 +159,9 @@ def schedule_blocks(
     else:
         visible = _find_keys(inputs, length, block_rows, tile_columns)
     position, columns, starts_masked, ends_masked = visible
-    limits = tile_runs.find_tile_limits(inputs.radius, position, block_rows, tile_columns)
+    limits = tile_runs.find_tile_limits(
+        inputs.radius, position, block_rows, tile_columns, is_transposed=is_transposed
+    )
     end = tile_runs.count_tiles(jnp.maximum(columns.end, 0), tile_columns)
     start = jnp.minimum(jnp.maximum(columns.start, 0) // tile_columns, end)
     plain_start = jnp.clip(
@@ -211,6 +218,8 @@ def _find_keys(
     end = jnp.where(start < _per_block(inputs.query_lengths), key_lengths, 0)
     ranges = [Columns(end=end, common_end=key_lengths)]
     ranges.append(columns_in_window(inputs.window, position, block_rows))
+    if inputs.reach is not None:
+        ranges.append(columns_in_reach(inputs.reach, position, block_rows))
     if inputs.key_mask is not None:
         ranges.append(columns_of_key_mask(inputs.key_mask))
     if inputs.query_segments is not None and inputs.key_segments is not None:
@@ -240,6 +249,8 @@ def _find_queries(inputs: ScheduleInputs, length: int, block_rows: int) -> Visib
         is_visible &= (start < visible.end) & (start + block_rows > visible.start)
     ranges = [Columns(end=jnp.where(is_visible, _per_block(inputs.query_lengths), 0))]
     ranges.append(columns_in_window(inputs.window.mirrored, position, block_rows))
+    if inputs.reach is not None:
+        ranges.append(columns_in_reach(inputs.reach[..., ::-1], position, block_rows))
     if inputs.query_segments is not None and inputs.key_segments is not None:
         ranges.append(columns_of_segments(inputs.key_segments, inputs.query_segments, block_rows))
     return VisibleColumns(
@@ -324,6 +335,7 @@ class CallSchedules:
             window=plan.window,
             radius=operands.radius,
             is_zero_beyond_radius=operands.is_zero_beyond_radius,
+            reach=operands.reach,
             key_mask=operands.key_mask,
             query_segments=operands.query_segments,
             key_segments=operands.key_segments,
@@ -395,7 +407,8 @@ class CallSchedules:
         This requires that the tiles are visited in the order of their columns.
         """
         window, operands = self.plan.window, self.operands
-        differs = operands.radius is not None or window != Window()
+        limits = (operands.radius, operands.reach)
+        differs = any(x is not None for x in limits) or window != Window()
         may_leave_column_order = operands.mask is not None or operands.query_segments is not None
         return differs and not may_leave_column_order and not self.plan.scoring.has_positions
 

@@ -104,7 +104,7 @@ class TileView(NamedTuple):
       scoring: Function from products q · k to scores.
       tile_scores: Scores, and the intermediate results for their gradient.
       positions: `Distances` of the entries, or a function that reads one number for each entry from
-        the table of the scoring. None if the scores of the tile do not depend on positions.
+        a table of the scoring. None if the scores of the tile do not depend on positions.
       visible: Mask that is True for visible entries, or None if all entries are visible.
       coefficients: Coefficients of the distance function of the head. None if the scoring has no
         distance function.

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from distattn_jax.attention.fused import saturation
+from distattn_jax.attention.fused import forgetting, saturation
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
     Coefficients,
@@ -29,7 +29,7 @@ from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.tile_runs import Distinctions
 
 CoefficientGradients = tuple[Array | None, ...]  # entry by entry; None means zero
-Radius = tuple[Int[Array, "B N"], Bool[Array, "B N"]]
+Radius = tuple[Int[Array, "B N *sides"], Bool[Array, "B N"]]
 NO_FUNCTION: DistanceFunction | None = None
 MASKED_SCORE = -1e30  # finite, because infinity minus infinity would be NaN
 
@@ -43,9 +43,10 @@ class TileScores(NamedTuple):
       f: Value of the distance function f for each entry, times the height of `DistanceScoring`.
         None if the gradient needs no f for each entry, for example in a far tile or for a dot
         product.
-      derivative: Factor of the gradient of the products q · k for each entry, if the score is
-        ReLU(q · k) f and the tile is not far: 0 where q · k is not positive, otherwise f. It may
-        also be f where the weight is 0.
+      derivative: Derivative of the score by the product q · k for each entry, if the product is
+        rectified or multiplied by f, and the tile is not far. For example, the derivative of
+        ReLU(q · k) f is 0 where q · k is not positive, otherwise f. It may also be f where the
+        weight is 0.
       is_far: True if f is one constant in the whole tile, because every key of the tile is far from
         every query of the tile.
       log_derivative: Base-2 logarithm of the derivative of the scores with respect to the products
@@ -62,7 +63,8 @@ class TileScores(NamedTuple):
     log_derivative: Array | None = None
 
 
-ReadTable = Callable[[], Array]  # loads the number of each entry of a tile from `Operands.table`
+ReadTable = Callable[[str], Array]  # loads the number of each entry of a tile, given a table's name
+FACTOR_TABLE, BIAS_TABLE = "factor_table", "bias_table"  # fields of `Operands`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,8 +83,9 @@ class Scoring:
       function: Distance function f, which kernels compute from the coefficients of a head. None if
         the scoring has no such function.
       is_additive: False if ReLU(q · k) is multiplied by f. True if f is added, or if there is no f.
-      reads_table: True if a table contains f: see `Operands.table`. The kernel `query_gradient`
-        then also returns the gradient of this table.
+      table_names: Names of the tables of functions of the relative position that the kernels read:
+        see `Operands.factor_table` and `Operands.bias_table`. The kernel `query_gradient` also
+        returns the gradients of these tables.
       clip_distance: The distance k at which relations are clipped. 0 means no relations.
       has_relation_products: True if the kernels add P[i, r] to q · k, where r is the relation of
         query i and key j: see `relations`.
@@ -101,7 +104,6 @@ class Scoring:
     distinctions = Distinctions()
     function = NO_FUNCTION
     is_additive = True
-    reads_table = False
     clip_distance = 0
     has_relation_products = False
     has_relation_weights = False
@@ -110,6 +112,10 @@ class Scoring:
 
     @property
     def gradient_names(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
         return ()
 
     @property
@@ -127,7 +133,7 @@ class Scoring:
 
         Args:
           read_distances: Returns the distances of the tile.
-          read_table: Returns one number for each entry of the tile, from `Operands.table`.
+          read_table: Returns one number for each entry of the tile, from the table of this name.
           is_far: True for a far tile, in which f is constant.
         """
         return None
@@ -154,7 +160,7 @@ class Scoring:
         Args:
           products: Products q · k.
           positions: Result of the method `read_positions`: the distances of the tile, a function
-            that reads the table, or None if the scores of the tile do not depend on positions.
+            that reads a table, or None if the scores of the tile do not depend on positions.
           coefficients: Coefficients of the head, or None if the scoring has no distance function.
           for_gradient: If True, keep f for the gradient of the scores.
         """
@@ -198,13 +204,13 @@ class Scoring:
         """
         return ()
 
-    def table_gradient(self, score_gradient: Array, tile_scores: TileScores) -> Array:
-        """Return the contribution of each entry of a tile to the gradient of `Operands.table`.
+    def table_gradients(self, score_gradient: Array, tile_scores: TileScores) -> dict[str, Array]:
+        """Return the contribution of each entry of a tile to the gradients of the tables, by name.
 
-        Kernels add up the contributions along the diagonals of the score map, because all entries
-        of a diagonal have the same number of the table.
+        The names are `table_names`. Kernels add up the contributions along the diagonals of the
+        score map, because all entries of a diagonal have the same number of a table.
         """
-        raise NotImplementedError("this scoring has no table")
+        return {}
 
     def combine_gradients(
         self, sums: Float[Array, "C B N"], coefficients: Float[Array, "B N C"]
@@ -223,11 +229,22 @@ class Scoring:
 
         At distances of at least the radius, kernels treat the distance function f as constant: see
         `saturation`. The mask is True for heads whose scores beyond the radius are all treated as
-        0. If the result is None, kernels evaluate f at all distances.
+        0, or as a constant bias. If the result is None, kernels evaluate f at all distances.
 
         Args:
           operands: Arrays of the call.
           tolerance: Largest allowed error of a score.
+        """
+        return None
+
+    def find_reach(self, operands: Operands, tolerance: float) -> Int[Array, "B N 2"] | None:
+        """Return the largest distance of a key that kernels may not skip, for each side, or None.
+
+        See `forgetting`. If the result is None, kernels skip no keys because of their distance.
+
+        Args:
+          operands: Arrays of the call.
+          tolerance: Largest allowed sum of the weights of all skipped keys of a query.
         """
         return None
 
@@ -399,18 +416,26 @@ class DistanceScoring(Scoring):
 
 @dataclasses.dataclass(frozen=True)
 class TableScoring(Scoring):
-    """Attention with any function f of the relative position i - j, stored in a table.
+    """Attention with any functions of the relative position i - j, stored in tables.
 
-    The score to base 2 is ReLU(q · k) f. If `is_additive`, it is log2(e) scale q · k + f. The table
-    of f includes the factor log2(e) and, if `is_additive` is False, also the scale.
+    The score to base 2 is φ(q · k) F + G, where φ is ReLU or the identity. F is
+    `Operands.factor_table`, which includes the scale and log2(e). G is `Operands.bias_table`, which
+    includes log2(e). Without a table of factors, F is scale log2(e). Without a table of biases, G
+    is 0.
 
     Attributes:
-      is_additive: If True, f is added to the scaled product q · k. If False, ReLU(q · k) is
-        multiplied by f.
+      has_factor: True if there is a table of factors F.
+      has_bias: True if there is a table of biases G.
+      is_rectified: True if φ is ReLU, False if φ is the identity.
     """
 
-    is_additive: bool = dataclasses.field()
-    reads_table = True
+    has_factor: bool = dataclasses.field()
+    has_bias: bool = dataclasses.field()
+    is_rectified: bool = dataclasses.field()
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        return (FACTOR_TABLE,) * self.has_factor + (BIAS_TABLE,) * self.has_bias
 
     def read_positions(self, read_distances, read_table, *, is_far):
         return read_table  # Reading a constant from a table takes as long as reading f.
@@ -422,25 +447,42 @@ class TableScoring(Scoring):
         return 1 / LOG2E
 
     def score(self, products, read_table, coefficients, *, for_gradient):
-        f = read_table()
-        if self.is_additive:
-            return TileScores(products * (self.scale * LOG2E) + f, products)
-        if not for_gradient:
-            return TileScores(jnp.maximum(products, 0.0) * f, products)
-        derivative = jnp.where(products > 0, f, 0.0)
-        return TileScores(products * derivative, products, derivative=derivative)
+        factor = read_table(FACTOR_TABLE) if self.has_factor else self.scale * LOG2E
+        derivative = factor if self.has_factor else None
+        if self.is_rectified and for_gradient:
+            derivative = jnp.where(products > 0, factor, 0.0)
+            scores = products * derivative
+        else:
+            scores = self._rectify(products) * factor
+        if self.has_bias:
+            scores += read_table(BIAS_TABLE)
+        return TileScores(scores, products, derivative=derivative)
 
     def product_gradient(self, score_gradient, tile_scores, coefficients):
         factor, derivative = self.scale * LOG2E, tile_scores.derivative
         return score_gradient * (factor if derivative is None else derivative)
 
-    def table_gradient(self, score_gradient, tile_scores):
-        if self.is_additive:
-            return score_gradient
-        return score_gradient * jnp.maximum(tile_scores.products, 0.0)
+    def table_gradients(self, score_gradient, tile_scores):
+        gradients = {}
+        if self.has_factor:
+            gradients[FACTOR_TABLE] = score_gradient * self._rectify(tile_scores.products)
+        if self.has_bias:
+            gradients[BIAS_TABLE] = score_gradient
+        return gradients
 
     def find_radius(self, operands, tolerance):
-        return None if self.is_additive else saturation.find_table_radius(operands, tolerance)
+        if not self.has_factor or (self.has_bias and operands.bias_change is None):
+            return None
+        return saturation.find_table_radius(operands, tolerance)
+
+    def find_reach(self, operands, tolerance):
+        return forgetting.find_reach(
+            operands, tolerance, scale=self.scale, is_rectified=self.is_rectified
+        )
+
+    def _rectify(self, products: Array) -> Array:
+        """Return φ(q · k) for each product q · k."""
+        return jnp.maximum(products, 0.0) if self.is_rectified else products
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,23 +16,29 @@ V are the values of the keys, and dO is the cotangent of the attention output O.
 cotangent of the attention that key j receives. The sums are differences of prefix sums over all
 tiles.
 
+The scores beyond the radius may also be constants G∞ other than 0: one for keys before the query,
+and one for keys after it. The sum of each side is then multiplied by `Operands.far_weights`, 2^G∞.
+In this case, the skipped tiles have a gradient: that of G∞ (see `SkippedTiles.far_bias_gradient`).
+
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
 sums either, because each query drops different keys. If a kernel has no such sums, it visits the
 tiles as ZERO tiles (see `tile_runs`).
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention.fused.kernels import Plan
-from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.operands import BackwardOperands, Operands
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import Window
 
 Sums = dict[str, Array]
+BEFORE, AFTER = 0, 1  # sides of a query, as indices of `Operands.far_weights`
 
 
 def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
@@ -44,13 +50,18 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
       drops_weights: True if the kernel sums weights after dropout. This has no effect if the call
         has no dropout.
     """
-    is_restricted = (
+    has_zeros = operands.is_zero_beyond_radius is not None
+    return has_zeros and not is_restricted(plan, operands, drops_weights=drops_weights)
+
+
+def is_restricted(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
+    """Return True if a mask, segments, a window or dropout leave no sums over skipped tiles."""
+    return (
         operands.mask is not None
         or operands.query_segments is not None
         or plan.window not in (Window(), Window(right=0))
         or (drops_weights and operands.dropout_words is not None)
     )
-    return operands.is_zero_beyond_radius is not None and not is_restricted
 
 
 class SkippedTiles(NamedTuple):
@@ -78,7 +89,8 @@ class SkippedTiles(NamedTuple):
         """Return {"value_sum": ..., "key_count": ...} for each block of queries.
 
         These are the sum of the values of the skipped keys, shape (B, N, blocks, E), and the number
-        of these keys, shape (B, N, blocks, 1). The dict is empty if there are no sums.
+        of these keys, shape (B, N, blocks, 1). Each key counts with its weight of
+        `Operands.far_weights`. The dict is empty if there are no sums.
         """
         if not has_sums(self.plan, self.operands, drops_weights=True):
             return {}
@@ -129,13 +141,63 @@ class SkippedTiles(NamedTuple):
             "attention_given": self._sum_keys(_as_matrix(received_cotangent, self.operands.key))
         }
 
-    def _sum_keys(self, x: Float[Array, "B S K W"]) -> Float[Array, "B N blocks W"]:
+    def far_bias_gradient(
+        self, backward: BackwardOperands, block_rows: int
+    ) -> Float[Array, "B N 2"]:
+        """Return the gradient of G∞ for keys before and after the query, from the skipped tiles.
+
+        It is the sum of A_ij (dO_i · V_j + g_j - D_i) over the skipped pairs of a query i and a key
+        j: see `kernels`. All keys that a block of queries skips on one side have the same weight
+        for a query, so that only sums over queries and sums over keys are needed.
+
+        Args:
+          backward: Inputs of the gradient kernels, with -D.
+          block_rows: Number of queries of a block of `schedule`.
+        """
+        operands = self.operands
+        assert backward.negative_delta is not None, "the kernel `query_gradient` has computed -D"
+        scale = _as_matrix(jnp.exp2(-backward.logsumexp), operands.query)
+        negative_delta = _as_matrix(backward.negative_delta, operands.query)
+        cotangent = backward.values_cotangent.astype(jnp.float32)
+        per_query = jnp.concatenate((cotangent, negative_delta, jnp.ones_like(scale)), axis=-1)
+        per_query = self._sum_blocks(per_query * scale, block_rows)
+        received = backward.received_cotangent
+        value = operands.value.astype(jnp.float32)
+        if received is None:
+            g = jnp.zeros_like(value[..., :1])
+        else:
+            g = _as_matrix(received, operands.key)
+            value = jnp.repeat(value, g.shape[2] // value.shape[2], axis=2)
+        per_key = jnp.concatenate((value, jnp.ones_like(g), g), axis=-1)
+        sides = [
+            jnp.einsum("bnkw,bnkw->bn", per_query, self._sum_keys(per_key, sides=(side,)))
+            for side in (BEFORE, AFTER)
+        ]
+        return jnp.stack(sides, axis=-1)
+
+    def _sum_blocks(
+        self, x: Float[Array, "B T N W"], block_rows: int
+    ) -> Float[Array, "B N blocks W"]:
+        """Return the sum of the vectors of each block of queries."""
+        blocks = self.schedule.start.shape[2]
+        padded = jnp.pad(x, ((0, 0), (0, blocks * block_rows - x.shape[1]), (0, 0), (0, 0)))
+        batch, _, heads, width = x.shape
+        sums = padded.reshape(batch, blocks, block_rows, heads, width).sum(axis=2)
+        return jnp.swapaxes(sums, 1, 2)
+
+    def _sum_keys(
+        self, x: Float[Array, "B S K W"], sides: tuple[int, ...] = (BEFORE, AFTER)
+    ) -> Float[Array, "B N blocks W"]:
         """Return, for each block of queries, the sum of x[:, j] over the visible keys j it skips.
 
         Under a causal mask, keys after the last visited tile are masked and add nothing to the sum.
+        Only the keys on the given sides of the queries are included.
         """
         x = _zero_masked_keys(self.operands, x)
-        return self._sum_rows(x, before=True, after=not self.plan.window.is_causal)
+        is_causal = self.plan.window.is_causal
+        return self._sum_rows(
+            x, before=BEFORE in sides, after=AFTER in sides and not is_causal, is_transposed=False
+        )
 
     def _sum_queries(self, x: Float[Array, "B T N W"]) -> Float[Array, "B N blocks W"]:
         """Return, for each block of keys, the sum of x[:, i] over the queries i that it skips.
@@ -143,17 +205,28 @@ class SkippedTiles(NamedTuple):
         Under a causal mask, queries before the first visited tile cannot attend to the keys of the
         block and add nothing to the sum.
         """
-        return self._sum_rows(x, before=not self.plan.window.is_causal, after=True)
+        before = not self.plan.window.is_causal
+        return self._sum_rows(x, before=before, after=True, is_transposed=True)
 
-    def _sum_rows(self, x: Array, *, before: bool, after: bool) -> Float[Array, "B N blocks W"]:
+    def _sum_rows(
+        self, x: Array, *, before: bool, after: bool, is_transposed: bool
+    ) -> Float[Array, "B N blocks W"]:
+        """Return the sum of x over the skipped columns, times the weights of their sides."""
         is_zero: Any = self.operands.is_zero_beyond_radius
-        return sum_skipped_rows(
-            x, self.schedule, is_zero, self.tile_columns, before=before, after=after
+        sum_rows = functools.partial(sum_skipped_rows, x, self.schedule, is_zero, self.tile_columns)
+        weights = self.operands.far_weights
+        if weights is None:
+            return sum_rows(before=before, after=after)
+        if is_transposed:  # A query before a key sees this key after itself.
+            weights = weights[:, :, ::-1]
+        first, second = weights[:, :, BEFORE, None, None], weights[:, :, AFTER, None, None]
+        return first * sum_rows(before=before, after=False) + second * sum_rows(
+            before=False, after=after
         )
 
     def _count_keys(self) -> Float[Array, "B N blocks 1"]:
         """Return the number of visible keys that each block of queries skips."""
-        if self.operands.key_mask is not None:
+        if self.operands.key_mask is not None or self.operands.far_weights is not None:
             return self._sum_keys(jnp.ones_like(self.operands.value[..., :1]))
         is_zero: Any = self.operands.is_zero_beyond_radius
         keys = self.operands.key_lengths[:, None, None]

@@ -217,28 +217,36 @@ class TileLimits(NamedTuple):
 
 
 def find_tile_limits(
-    radius: Int[Array, "B N"] | None, position: Array, block_rows: int, tile_columns: int
+    radius: Int[Array, "B N *sides"] | None,
+    position: Array,
+    block_rows: int,
+    tile_columns: int,
+    *,
+    is_transposed: bool,
 ) -> TileLimits:
     """Return the first near tile and the last near tile (plus 1) of each block of rows.
 
     A near tile contains a distance below the radius.
 
     Args:
-      radius: Smallest distance from which on the distance function is treated as constant. None
-        means that no tile is far.
+      radius: Smallest distance from which on the distance function is treated as constant: one
+        number, or one for keys before and one for keys after the query. None means that no tile is
+        far.
       position: For each block, the index of the column on the diagonal at the first row, where
         query and key have the same position.
       block_rows: Number of rows in a block.
       tile_columns: Number of columns in a tile.
+      is_transposed: True if the rows are keys. The columns before the diagonal are then queries
+        that see the keys after themselves.
     """
     if radius is None:
         radius = jnp.full((1, 1), UNBOUNDED, jnp.int32)
-    largest_near_distance = jnp.clip(radius, 1, UNBOUNDED)[:, :, None] - 1
+    sides = radius if radius.ndim == 3 else radius[:, :, None]
+    largest_near_distance = jnp.clip(sides[..., ::-1] if is_transposed else sides, 1, UNBOUNDED) - 1
+    before, after = largest_near_distance[..., :1], largest_near_distance[..., -1:]
     return TileLimits(
-        near_start=jnp.maximum(position - largest_near_distance, 0) // tile_columns,
-        near_end=count_tiles(
-            jnp.maximum(position + block_rows + largest_near_distance, 0), tile_columns
-        ),
+        near_start=jnp.maximum(position - before, 0) // tile_columns,
+        near_end=count_tiles(jnp.maximum(position + block_rows + after, 0), tile_columns),
     )
 
 

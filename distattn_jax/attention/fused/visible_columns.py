@@ -105,6 +105,20 @@ def columns_in_window(window: Window, position: Array, block_rows: int) -> Colum
     return columns
 
 
+def columns_in_reach(reach: Int[Array, "B N 2"], position: Array, block_rows: int) -> Columns:
+    """Return the columns that are near enough to have a weight: see `forgetting`.
+
+    All other columns may be skipped, but need no mask.
+
+    Args:
+      reach: Largest number of columns before, and after, the diagonal.
+      position: For each block, the index of the column on the diagonal at the first row.
+      block_rows: Number of rows in a block.
+    """
+    before, after = reach[:, :, :1], reach[:, :, 1:]
+    return Columns(start=position - before, end=position + block_rows + after)
+
+
 def columns_of_key_mask(mask: Bool[Array, "#B #N L"]) -> Columns:
     """Return the columns (keys) that a key mask leaves visible to blocks of queries.
 

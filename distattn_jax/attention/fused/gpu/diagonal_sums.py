@@ -10,8 +10,9 @@ Entry (row, column) of a tile of 64 rows and n columns is on diagonal row - colu
 In each group of 8 columns, a thread has two adjacent columns of the rows r and r + 8. Entries
 (r, c) and (r + 8, c + 8) are on the same diagonal, so the thread first adds up such entries. The
 threads of a warp then exchange their sums. Each of the four warps writes the sums over its 16 rows
-to its own part of shared memory, and `add` adds up the four parts. Only a GPU can check this code:
-the interpreter runs plain JAX instead.
+to its own part of shared memory, and `add` adds up the four parts. If there are two tables, they
+use the same part of shared memory, one after the other. Only a GPU can check this code: the
+interpreter runs plain JAX instead.
 """
 
 from typing import Any
@@ -37,7 +38,7 @@ ROW_STEP = 8  # between the two rows of a thread
 SLACK = 16  # The last sums of a warp, which are zeros, may lie behind its window.
 Value = Any  # MLIR value
 SCRATCH = "diagonal_sums"
-OUTPUT = "table"  # of the kernel `query_gradient`
+Tables = dict[str, jax.Array]  # by name: see `Scoring.table_names`
 
 
 def count_diagonals(columns: int) -> int:
@@ -83,37 +84,44 @@ def clear_buffer(context: WarpgroupContext) -> None:
     plgpu.commit_smem()
 
 
-def read(context: WarpgroupContext, tile: Tile) -> jax.Array:
+def read(context: WarpgroupContext, tile: Tile) -> Tables:
     """Load the sums of the diagonals of a tile, as the earlier tiles have left them.
 
-    A kernel calls this function long before `add`, because global memory is slow.
+    The dict has one array for each table, and is empty if the kernel sums no table. A kernel calls
+    this function long before `add`, because global memory is slow.
     """
-    return mosaic.load_per_thread(_locate_diagonals(context, tile))
+    return {
+        name: mosaic.load_per_thread(_locate_diagonals(context, tile, name))
+        for name in context.summed
+    }
 
 
-def add(context: WarpgroupContext, tile: Tile, sums: jax.Array, entries: jax.Array) -> None:
+def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) -> None:
     """Add the entries of a tile to the sums of their diagonals, and store the sums.
 
     All threads of the warpgroup must pass a barrier before the next call of `read` or `add`.
 
     Args:
       sums: Result of `read` for the tile.
-      entries: One number for each entry of the tile.
+      entries: One number for each entry of the tile, for each table.
     """
     count = count_diagonals(tile.shape[1])
-    if is_interpreted():
-        sums += _sum_diagonals(entries, count)
-    else:
-        buffer = context.scratch[SCRATCH]
-        _write_warp_sums(buffer, entries, count + SLACK)
-        for warp in range(WARPS):
-            sums += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])
-    _locate_diagonals(context, tile)[...] = sums
+    for i, (name, total) in enumerate(sums.items()):
+        if is_interpreted():
+            total += _sum_diagonals(entries[name], count)
+        else:
+            buffer = context.scratch[SCRATCH]
+            if i > 0:  # All threads must have read the sums of the previous table.
+                plgpu.commit_smem()
+            _write_warp_sums(buffer, entries[name], count + SLACK)
+            for warp in range(WARPS):
+                total += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])
+        _locate_diagonals(context, tile, name)[...] = total
 
 
-def _locate_diagonals(context: WarpgroupContext, tile: Tile) -> Any:
-    """Return a reference to the sums of the diagonals of a tile in global memory."""
-    return context.summed[OUTPUT].at[pl.ds(tile.diagonal, count_diagonals(tile.shape[1]))]
+def _locate_diagonals(context: WarpgroupContext, tile: Tile, name: str) -> Any:
+    """Return a reference to the sums of the diagonals of a tile for a table in global memory."""
+    return context.summed[name].at[pl.ds(tile.diagonal, count_diagonals(tile.shape[1]))]
 
 
 def _zeros(count: int) -> jax.Array:

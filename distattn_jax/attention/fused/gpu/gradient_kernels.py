@@ -73,8 +73,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     relation 2k, and there is no `gradient_after`. If the kernels multiply the tables of relations,
     the outputs `relation_weights`, `relation_gradient` and the vectors of the end relations replace
     these two: see `relation_rows`. A scoring with position vectors has one more output:
-    `position_query`, the gradient of `Operands.position_query`. A scoring with a table has the
-    output `table`: the gradient of the table, in several parts (see `KernelBody.summed`), to be
+    `position_query`, the gradient of `Operands.position_query`. Each name in `Scoring.table_names`
+    is an output: the gradient of this table, in several parts (see `KernelBody.summed`), to be
     multiplied by `Scoring.gradient_multiplier`.
 
     Args:
@@ -85,13 +85,13 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     width, dtype = query_type.shape[-1], query_type.dtype
     has_products = score_map.scoring.has_relation_products
     multiplies_tables = score_map.scoring.multiplies_tables
-    has_positions, has_table = score_map.scoring.has_positions, score_map.scoring.reads_table
+    has_positions, table_names = score_map.scoring.has_positions, score_map.scoring.table_names
     computes_delta = "negative_delta" in call.output_types
     sides = (AFTER,) if has_products and not score_map.window.is_causal else ()
 
     def initialize(context):
         position_tiles.clear_buffers(context)
-        if has_table:
+        if table_names:
             diagonal_sums.clear_buffer(context)
         ends = [mosaic.full(shape[:1], 0.0) for _ in sides]
         partial_sum = shape[0], registers.COLUMN_GROUP
@@ -121,7 +121,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state
         context = relation_rows.add_vectors(context, vectors)
-        table_sums = diagonal_sums.read(context, tile) if has_table else None
+        table_sums = diagonal_sums.read(context, tile)
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -164,11 +164,11 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             relations.write(relation_rows.PRODUCTS, score_gradient)
         elif has_products and not multiplies_tables:
             relations.write("band_gradient", scale_gradient(context, score_gradient))
-        if table_sums is not None:
-            table_gradient = score_map.scoring.table_gradient(
+        if table_names:
+            table_gradients = score_map.scoring.table_gradients(
                 scale_gradient(context, score_gradient), view.tile_scores
             )
-            diagonal_sums.add(context, tile, table_sums, table_gradient)
+            diagonal_sums.add(context, tile, table_sums, table_gradients)
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         are_diagonals_summed = score_map.scoring.function is not None and not tile.kind.is_far
@@ -219,17 +219,17 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     scratch = {
         **position_tiles.scratch_buffers(score_map, query_type, sorts_gradient=True),
         **relation_rows.scratch_buffers(score_map.scoring, has_cotangent=True),
-        **(diagonal_sums.scratch_buffers(shape[1]) if has_table else {}),
+        **(diagonal_sums.scratch_buffers(shape[1]) if table_names else {}),
     }
     return KernelBody(
         initialize,
         step,
         finish,
         scattered=scattered,
-        summed=(diagonal_sums.OUTPUT,) * has_table,
+        summed=table_names,
         scratch=scratch,
         # The sums along diagonals need a barrier after each tile: see `diagonal_sums.add`.
-        ends_with_product=not has_table,
+        ends_with_product=not table_names,
     )
 
 

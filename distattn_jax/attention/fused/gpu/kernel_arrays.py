@@ -59,9 +59,9 @@ class KernelArrays:
         keys, the order of the table is reversed. Elements for padded rows or columns are 0.
 
         Args:
-          table: One number or vector for each relative position i - j of query i and key j: an
-            `Operands.table`, shape (B, N, D), or `Operands.positions`, shape (B, D, N, H). The
-            result has the same axes, with a longer axis D.
+          table: One number or vector for each relative position i - j of query i and key j: a table
+            of `Operands.position_tables`, shape (B, N, D), or `Operands.positions`, shape
+            (B, D, N, H). The result has the same axes, with a longer axis D.
           is_transposed: True if the rows of the score map are keys, and its columns are queries.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
@@ -75,7 +75,7 @@ class KernelArrays:
         return jnp.pad(table, widths)
 
     def table_type(self, order: BlockOrder) -> ShapeDtypeStruct:
-        """Return the type of the gradient of `Operands.table` as the kernel writes it.
+        """Return the type of the gradient of a table of `Operands.position_tables` in the kernel.
 
         Its shape is (B, N, parts, D): see `KernelBody.summed`.
         """
@@ -86,15 +86,14 @@ class KernelArrays:
         return ShapeDtypeStruct(shape, jnp.float32)
 
     def sum_table(self, parts: Float[Array, "B N _ _"]) -> Float[Array, "B N D"]:
-        """Add up the parts of the gradient of `Operands.table`, and remove the padding.
+        """Add up the parts of the gradient of a position table, and remove the padding.
 
         Args:
           parts: Output of the kernel, whose type is `table_type`.
         """
-        assert self.operands.table is not None, "the kernel has computed its gradient"
-        columns = self.operands.key.shape[1]
+        rows, columns = (x.shape[1] for x in self.operands[:2])
         start = self.padded_length(columns) - columns
-        return parts.sum(axis=2)[:, :, start : start + self.operands.table.shape[2]]
+        return parts.sum(axis=2)[:, :, start : start + rows + columns + 1]
 
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]
@@ -146,8 +145,8 @@ def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, 
     """Return {"function": table}, where the table contains the distance function f of each head.
 
     The table has the value of f for each relative position, times the height of the head, in the
-    order of `Operands.table`. The dict is empty if the scoring has no f. It is also empty if f is
-    cheap to evaluate: the kernels then compute f from the distances.
+    order of `Operands.factor_table`. The dict is empty if the scoring has no f. It is also empty if
+    f is cheap to evaluate: the kernels then compute f from the distances.
     """
     function = plan.scoring.function
     if function is None or function.is_cheap:

@@ -53,7 +53,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands, config: TileConfig) 
     resident, streamed, moving = queries, keys, {}
     if kernel in KEY_ROWS:
         resident, streamed = keys, queries
-    diagonals: Types = {} if operands.table is None else {"table": VECTOR}
+    diagonals: Types = dict.fromkeys(scoring.table_names, VECTOR)
     if scoring.function is not None and not scoring.function.is_cheap:
         diagonals["function"] = VECTOR
     if kernel == "position_gradient":
@@ -70,7 +70,7 @@ def list_types(kernel: str, plan: Plan, operands: Operands, config: TileConfig) 
     )
     if tables_of_relations:
         scratch |= relation_rows.scratch_buffers(scoring, has_cotangent=is_query_gradient)
-    if is_query_gradient and scoring.reads_table:
+    if is_query_gradient and scoring.table_names:
         scratch |= diagonal_sums.scratch_buffers(config.columns)
     return KernelTypes(
         resident,

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from distattn_jax.attention.fused.gpu import (
-    diagonal_sums,
     dropout_tiles,
     gradient_kernels,
     mosaic,
@@ -149,9 +148,7 @@ class _HopperKernels(KernelCalls):
         gathered, vectors = self.relations.inputs(call.relations)
         relation_tables, first_value = self.relations.table_inputs(call.name)
         (streamed if is_transposed else resident).update(vectors)
-        tables = dict(self.function_table)
-        if call.table is not None:
-            tables["table"] = call.table
+        tables = {**self.function_table, **call.position_tables}
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
         inputs = KernelInputs(
@@ -175,7 +172,7 @@ class _HopperKernels(KernelCalls):
         if body.summed:
             batch, _, heads, _ = self.operands.query.shape
             order = BlockOrder(config, batch, heads, call.schedule.blocks, is_within_head=True)
-            output_types[diagonal_sums.OUTPUT] = self.arrays.table_type(order)
+            output_types |= dict.fromkeys(body.summed, self.arrays.table_type(order))
         types = collect_types(body, inputs, output_types)
         expected = list_types(call.name, self.plan, self.operands, config)
         size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
@@ -198,10 +195,9 @@ class _HopperKernels(KernelCalls):
                 by_query = jnp.moveaxis(outputs[name], 1, -1)
                 filled = self._fill_unwritten(by_query, written, 0.0)
                 outputs[name] = jnp.moveaxis(filled, -1, 1)
-        if diagonal_sums.OUTPUT in outputs:
+        for name in body.summed:
             multiplier = self.plan.scoring.gradient_multiplier(None)
-            table = self.arrays.sum_table(outputs[diagonal_sums.OUTPUT])
-            outputs[diagonal_sums.OUTPUT] = table * multiplier
+            outputs[name] = self.arrays.sum_table(outputs[name]) * multiplier
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _hash_rows_and_columns(self, call: KernelCall) -> list[dict[str, Array]]:

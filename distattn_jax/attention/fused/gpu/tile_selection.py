@@ -46,6 +46,7 @@ class Facts:
       positions: True if the scoring has position vectors.
       dot_product: True if the score is the scaled product of query and key.
       table: True for `TableScoring`.
+      two_tables: True for `TableScoring` with a table of factors and a table of biases.
       relations: True if the scoring depends on relations, which are clipped relative positions.
       multiplied: True if the kernels multiply the tables of relations: see `relation_rows`.
       tabulated: True if the kernels read the distance function from a table.
@@ -73,7 +74,8 @@ class Facts:
         scoring, (batch, queries, heads, width) = plan.scoring, operands.query.shape
         keys, value_width = operands.key.shape[1], operands.value.shape[-1]
         self.positions, self.dot_product = scoring.has_positions, scoring.is_dot_product
-        self.table, self.relations = scoring.reads_table, scoring.clip_distance > 0
+        self.table, self.relations = bool(scoring.table_names), scoring.clip_distance > 0
+        self.two_tables = len(scoring.table_names) > 1
         self.multiplied = scoring.multiplies_tables
         self.computed = scoring.function is not None and scoring.function.is_cheap
         self.tabulated = scoring.function is not None and not self.computed
@@ -88,8 +90,8 @@ class Facts:
         narrow_part = max(plan.trained_key_width or width, value_width)
         self.wide_constants = width > MAX_WIDTH >= narrow_part
         self.short = min(queries, keys) < tile_configs.MIN_LONG_LENGTH
-        skips_tiles = operands.is_zero_beyond_radius is not None or self.segments
-        self.equal_blocks = not (self.window or skips_tiles)
+        limits = (operands.is_zero_beyond_radius, operands.reach, operands.query_segments)
+        self.equal_blocks = not (self.window or any(x is not None for x in limits))
         rows = keys if kernel in KEY_ROWS else queries
         is_occupied = batch * heads * math.ceil(rows / 256) >= tile_configs.count_processors()
         self.many_rows = is_occupied and -rows % 256 < 128
@@ -278,7 +280,7 @@ LONG = [
     Row(FORWARD, lambda c: c.relations, TileConfig(columns=128), SMALLER),
     Row(FORWARD, lambda c: c.equal_blocks, persistent(warpgroups=4, stages=4), EQUAL),
     Row(FORWARD, always, TileConfig(warpgroups=4, stages=4), FREE),
-    Row(QUERY, lambda c: c.only_dropout, TileConfig(columns=128), FASTEST),
+    Row(QUERY, lambda c: c.only_dropout and not c.two_tables, TileConfig(columns=128), FASTEST),
     Row(QUERY, lambda c: c.restricted and not c.uneven, persistent(), EVEN),
     Row(QUERY, lambda c: c.restricted, TileConfig(), REGISTERS),
     Row(QUERY, lambda c: c.table, TileConfig(columns=128), FASTEST),
@@ -357,8 +359,8 @@ def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: Til
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
     blocks = math.ceil(rows / config.block_rows)
-    sums_table = kernel == "query_gradient" and plan.scoring.reads_table
-    row_slots = BlockOrder(config, batch, heads, blocks, sums_table).row_slots
+    sums_tables = kernel == "query_gradient" and bool(plan.scoring.table_names)
+    row_slots = BlockOrder(config, batch, heads, blocks, sums_tables).row_slots
     types = list_types(kernel, plan, operands, config)
     buffers = count_bytes(allocate(types, config, row_slots))
     return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)

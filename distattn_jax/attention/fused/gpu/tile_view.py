@@ -40,7 +40,7 @@ def view_tile(
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
         lambda: _tile_distances(context, tile),
-        lambda: tile.load_diagonals("table"),
+        tile.load_diagonals,
         is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)

@@ -34,8 +34,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     A scoring with relation products also has the output `relation_products_gradient`. A scoring
     with position vectors has two more outputs: `position_query`, the gradient of the queries that
     are multiplied by position vectors, and `positions`, the gradient of the position vectors. The
-    caller must still multiply `positions` by the scale. A scoring with a table has the output
-    `table`, the gradient of the table, to be multiplied by `Scoring.gradient_multiplier`.
+    caller must still multiply `positions` by the scale. Each name in `Scoring.table_names` is an
+    output: the gradient of this table, to be multiplied by `Scoring.gradient_multiplier`.
 
     Args:
       shape: Number of keys and number of queries of a tile.
@@ -65,9 +65,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         product_gradient = view.product_gradient(score_gradient)
         if score_map.scoring.has_positions:
             add_gradients(context, tile, product_gradient, origin)
-        if score_map.scoring.reads_table:
-            table_gradient = score_map.scoring.table_gradient(score_gradient, view.tile_scores)
-            diagonal_sums.add(context, tile, table_gradient, origin)
+        table_gradients = score_map.scoring.table_gradients(score_gradient, view.tile_scores)
+        for name, entries in table_gradients.items():
+            diagonal_sums.add(context.sums[name], tile, entries, origin)
         gradients = view.coefficient_gradients(score_gradient, product_gradient)
         for name, gradient in zip(summed, gradients, strict=True):
             if gradient is not None:
@@ -93,7 +93,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         **dict.fromkeys(summed, (1, queries)),
         **relation_tiles.gradient_scratch(score_map, queries),
     }
-    summed_outputs = (diagonal_sums.OUTPUT,) if score_map.scoring.reads_table else ()
+    summed_outputs = score_map.scoring.table_names
     if score_map.scoring.has_positions:
         scratch["position_query"] = (width, queries)
         summed_outputs = ("positions",)

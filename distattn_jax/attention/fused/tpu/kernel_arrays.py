@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Num
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import Operands
-from distattn_jax.attention.fused.tpu import diagonal_sums
 from distattn_jax.attention.fused.tpu.bands import count_rows
 from distattn_jax.attention.fused.tpu.registers import LANES, SUBLANES
 from distattn_jax.attention.fused.tpu.relation_tiles import GRADIENT
@@ -68,7 +67,7 @@ class KernelArrays:
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
     def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
-        """Pad `Operands.table`, so that it covers the padded queries and keys.
+        """Pad a table of the relative position, so that it covers the padded queries and keys.
 
         Element `padded_keys` + i - j of the result belongs to query i and key j.
         """
@@ -126,10 +125,9 @@ class KernelArrays:
         if GRADIENT in outputs:
             gradient = _restore(outputs[GRADIENT], length)
             restored["relation_products"] = gradient[..., :relations]
-        if diagonal_sums.OUTPUT in outputs:
-            sums = self._restore_table(outputs[diagonal_sums.OUTPUT])
+        for name in self._table_types(call):
             multiplier = call.score_map.scoring.gradient_multiplier(None)
-            restored[diagonal_sums.OUTPUT] = sums * multiplier
+            restored[name] = self._restore_table(outputs[name]) * multiplier
         if "positions" in outputs:
             restored["positions"] = self._restore_positions(outputs["positions"], call)
         return restored
@@ -151,19 +149,19 @@ class KernelArrays:
         return {}
 
     def _table_types(self, call: KernelCall) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return {name: shape and dtype} of the gradient of `Operands.table`.
+        """Return {name: shape and dtype} of the gradients of `Operands.position_tables`.
 
-        The dict is empty if the kernel does not compute this gradient.
+        The dict is empty if the kernel does not compute these gradients.
         """
-        if call.name != "query_gradient" or call.table is None:
+        if call.name != "query_gradient":
             return {}
         batch, _, heads, _ = self.operands.query.shape
         rows = (self.padded_queries + self.padded_keys) // LANES * SUBLANES
         shape = (batch, heads, rows, LANES)
-        return {diagonal_sums.OUTPUT: jax.ShapeDtypeStruct(shape, jnp.float32)}
+        return dict.fromkeys(call.position_tables, jax.ShapeDtypeStruct(shape, jnp.float32))
 
     def _restore_table(self, sums: Float[Array, "B N _ 128"]) -> Float[Array, "B N D"]:
-        """Convert sums along diagonals to the order of `Operands.table`.
+        """Convert sums along diagonals to the order of `Operands.factor_table`.
 
         Args:
           sums: Groups of 8 equal rows, stacked on axis 2. The rows of a group have the sums of 128

@@ -67,9 +67,10 @@ class _TPUKernels(KernelCalls):
             resident=resident,
             streamed=streamed,
             entries=arrays.mask_entries(),
-            diagonals={}
-            if call.table is None
-            else {"table": arrays.arrange_by_diagonal(call.table)},
+            diagonals={
+                name: arrays.arrange_by_diagonal(table)
+                for name, table in call.position_tables.items()
+            },
             positions=positions,
             scalars=self.scalars,
             skipped_sums=call.skipped_sums,

@@ -33,7 +33,7 @@ def view_tile(
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
         lambda: read_distances(context, tile),
-        lambda: expand_diagonals(tile.load("table"), tile.shape),
+        lambda name: expand_diagonals(tile.load(name), tile.shape),
         is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)

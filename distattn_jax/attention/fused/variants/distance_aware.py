@@ -83,7 +83,7 @@ class DistanceAwareView(KernelView):
     def make_form(self, variant, block):
         is_additive = variant.adjust == early_add
         factor = LOG2E if is_additive else LOG2E * block.scale
-        tolerance = _select_tolerance(variant, block)
+        tolerance = select_tolerance(variant.tolerance, block)
         if variant.mapping in MAPPING_FORMS:
             function = MAPPING_FORMS[variant.mapping].function
             return KernelForm(
@@ -94,13 +94,16 @@ class DistanceAwareView(KernelView):
                 tolerance=tolerance,
             )
         arguments = (DistanceAware.coefficients, variant, block, factor)
-        needs_bound = tolerance is not None and not is_additive
+        table = make_table(*arguments)
+        if is_additive:
+            scoring = TableScoring(block.scale, has_factor=False, has_bias=True, is_rectified=False)
+            return KernelForm(scoring, block.query, block.key, bias_table=table)
         return KernelForm(
-            TableScoring(block.scale, is_additive),
+            TableScoring(block.scale, has_factor=True, has_bias=False, is_rectified=True),
             block.query,
             block.key,
-            table=make_table(*arguments),
-            table_bound=bound_table(*arguments) if needs_bound else None,
+            factor_table=table,
+            factor_bound=None if tolerance is None else bound_table(*arguments),
             tolerance=tolerance,
         )
 
@@ -135,14 +138,17 @@ def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> C
     return Coefficients(slope, shift, height * factor, far)
 
 
-def _select_tolerance(variant: DistanceAware, block: Block) -> float | None:
-    """Return the largest allowed error of a score: see `KernelForm.tolerance`.
+def select_tolerance(tolerance: float | None, block: Block) -> float | None:
+    """Return the largest allowed error: see `KernelForm.tolerance`.
 
     The default is 2^-10 for 16-bit values, and 0 for float32. If there are fewer than 1,024 queries
     and fewer than 1,024 keys, return None: replacing f by a constant then saves no time. A positive
-    `variant.tolerance` is always returned.
+    tolerance is always returned.
+
+    Args:
+      tolerance: Field `tolerance` of a variant. None means the default.
+      block: Arrays of the call.
     """
-    tolerance = variant.tolerance
     if tolerance is None:
         tolerance = DEFAULT_TOLERANCE if block.value.dtype.itemsize <= 2 else 0.0
     elif tolerance > 0:

@@ -28,10 +28,12 @@ class DistanceBiasView(KernelView):
             coefficients = Coefficients(-parameters, zero, jnp.full_like(zero, LOG2E), far=zero)
             scoring = DistanceScoring(scale, LINEAR, is_additive=True)
             return KernelForm(scoring, block.query, block.key, block.per_head(coefficients))
-        evaluate = _select_buckets if isinstance(variant.function, T5Buckets) else DistanceBias.bias
-        scoring = TableScoring(scale, is_additive=True)
+        evaluate = (
+            _evaluate_buckets if isinstance(variant.function, T5Buckets) else DistanceBias.bias
+        )
+        scoring = TableScoring(scale, has_factor=False, has_bias=True, is_rectified=False)
         table = make_table(evaluate, variant, block, LOG2E)
-        return KernelForm(scoring, block.query, block.key, table=table)
+        return KernelForm(scoring, block.query, block.key, bias_table=table)
 
 
 def _is_alibi(variant: DistanceBias) -> bool:
@@ -39,14 +41,20 @@ def _is_alibi(variant: DistanceBias) -> bool:
     return variant.function is alibi and jnp.ndim(variant.parameters) == 1
 
 
-def _select_buckets(
+def _evaluate_buckets(
     variant: DistanceBias, relative_positions: Int[Array, "T S"]
+) -> Float[Array, "T S"]:
+    function: Any = variant.function
+    return select_buckets(function, relative_positions, variant.parameters)
+
+
+def select_buckets(
+    function: T5Buckets, relative_positions: Int[Array, "T S"], parameters: Float[Array, " buckets"]
 ) -> Float[Array, "T S"]:
     """Return the bias of T5 for one head, as a matrix product.
 
     The gradient of a matrix product is a matrix product, which adds up the numbers of a bucket in a
     fixed order. The gradient of an indexing operation has no fixed order on a GPU.
     """
-    function: Any = variant.function
     buckets = jax.nn.one_hot(function.find_buckets(relative_positions), function.num_buckets)
-    return jnp.matmul(buckets, variant.parameters, precision=jax.lax.Precision.HIGHEST)
+    return jnp.matmul(buckets, parameters, precision=jax.lax.Precision.HIGHEST)
