@@ -56,8 +56,8 @@ class TwoSided(nnx.Module):
         distance-aware attention.
       tied: If True, both sides share one set of parameters, so that a head cannot tell left from
         right.
-      tolerance: Largest change of a weight that the fused kernels may cause by leaving out distant
-        keys that a head forgets. None lets the kernels choose.
+      tolerance: Largest change of a weight or score that the fused kernels may cause at large
+        distances: see `attention.TwoSided`. None lets the kernels choose.
       param_dtype: Dtype of the parameters.
       rngs: Random number generators. The stream `params` draws the parameters.
     """

@@ -20,6 +20,7 @@ from distattn_jax.attention import (
     DotProduct,
     RelativePosition,
     TransformerXL,
+    TwoSided,
     Variant,
 )
 
@@ -85,6 +86,14 @@ def _distance_aware(query: Any, key: Any, variant: DistanceAware, scale: float) 
     distance = jnp.abs(_positions(query.shape[1]))[None]
     f = (1 + jnp.exp(v)) * jax.nn.sigmoid(w * distance - v)
     return jax.nn.relu(scale * _product(query, key)) * f[None]
+
+
+def _two_sided(query: Any, key: Any, variant: TwoSided, scale: float) -> Scores:
+    """Return ReLU(q_i · k_j / √H) f_s(w_s |i-j|) + g_s(|i-j|), where s is the side of the key."""
+    positions = _positions(query.shape[1])
+    f = jax.vmap(TwoSided.factor, (0, None))(variant, positions)
+    g = jax.vmap(TwoSided.bias_sum, (0, None))(variant, positions)
+    return jax.nn.relu(scale * _product(query, key)) * f[None] + g[None]
 
 
 def _bias(variant: DistanceBias, length: int) -> Float[Array, "N T S"]:
@@ -171,5 +180,6 @@ SCORES: dict[type[Variant], Callable[..., Scores]] = {
     DistanceBias: _distance_bias,
     RelativePosition: _relative_position,
     TransformerXL: _transformer_xl,
+    TwoSided: _two_sided,
     Adapted: _adapted,
 }

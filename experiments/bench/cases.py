@@ -26,6 +26,7 @@ from experiments.bench.variants import (
     inverse_square,
     relative_position,
     transformer_xl,
+    two_sided,
 )
 
 MakeVariant = Callable[..., Variant]  # of a shape and a PRNG key
@@ -95,6 +96,11 @@ CASES = {
     "kerple_log": Case(partial(distance_bias, function="kerple_log")),
     "kerple_power": Case(partial(distance_bias, function="kerple_power")),
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
+    "two_sided": Case(two_sided),
+    "two_sided_bias": Case(partial(two_sided, weights=None)),
+    "two_sided_forgetting": Case(
+        partial(two_sided, weights=(LOCAL, LOCAL), bias=("alibi",)),
+    ),
     "own_bias_2": Case(partial(cosine_bias, parameters=2)),
     "own_bias_12": Case(partial(cosine_bias, parameters=12)),
 }
@@ -112,7 +118,7 @@ COMPARED = {
         name: CASES[name]
         for name in (
             *("relative_position", "relative_position_keys", "transformer_xl", "adapted"),
-            *("alibi", "kerple_log", "kerple_power", "t5_bias"),
+            *("alibi", "kerple_log", "kerple_power", "t5_bias", "two_sided"),
         )
     },
 }

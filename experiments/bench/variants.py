@@ -19,6 +19,7 @@ from distattn_jax.attention import (
     MappingFunction,
     RelativePosition,
     TransformerXL,
+    TwoSided,
     early_multiply,
     init_bias_parameters,
     learnable_sigmoid,
@@ -28,6 +29,7 @@ from experiments.bench.shapes import Shape
 LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
 MIXED = (LOCAL, GLOBAL)
 V = 1.0
+DECAY = 0.1  # rate or slope of the decay of `two_sided`
 MAX_DISTANCE = 16  # k of relative positions
 DEVIATION = 0.3  # standard deviation of tables and biases; queries and keys have 1
 
@@ -119,6 +121,37 @@ def distance_bias(shape: Shape, key: Array, *, function: str) -> DistanceBias:
       function: Name of the bias function, one of `BIAS_FUNCTIONS`.
     """
     return DistanceBias(init_bias_parameters(function, shape.heads, key=key), function)
+
+
+def two_sided(
+    shape: Shape,
+    key: Array,
+    *,
+    weights: tuple[float, float] | None = MIXED,
+    bias: tuple[str, ...] = ("constant", "kerple_log"),
+) -> TwoSided:
+    """Return attention with two sides. The parameters of both sides are equal.
+
+    Args:
+      shape: Sizes of the inputs.
+      key: PRNG key, which is not used.
+      weights: Distance weight w of the first half of the heads, and w of the second half. None
+        means no factor, and no ReLU.
+      bias: Names of bias functions. The constants are 0, the decay of `kerple_log` is
+        -log(1 + 0.1 |i-j|), and the slope of `alibi` is 0.1.
+    """
+    size = (shape.heads, 2)
+    numbers = {
+        "constant": jnp.zeros(size),
+        "kerple_log": (jnp.ones(size), jnp.full(size, DECAY)),
+        "alibi": jnp.full(size, DECAY),
+    }
+    parameters = tuple(numbers[name] for name in bias)
+    if weights is None:
+        return TwoSided(None, (), parameters, bias, rectify=False)
+    is_first = jnp.arange(shape.heads)[:, None] < shape.heads // 2
+    weight = jnp.broadcast_to(jnp.where(is_first, *weights), size)
+    return TwoSided(weight, jnp.full(size, V), parameters, bias)
 
 
 def cosine_bias(shape: Shape, key: Array, *, parameters: int) -> DistanceBias:

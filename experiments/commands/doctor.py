@@ -28,6 +28,7 @@ DTYPES = ("bfloat16", "float32")
 VARIANTS: dict[str, Callable[..., Any]] = {
     "DotProduct": variants.dot_product,
     "DistanceAware": variants.distance_aware,
+    "TwoSided": variants.two_sided,
     "RelativePosition": variants.relative_position,
     "TransformerXL": variants.transformer_xl,
     "DistanceBias (ALiBi)": functools.partial(variants.distance_bias, function="alibi"),
