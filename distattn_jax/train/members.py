@@ -1,12 +1,12 @@
 """Members of a run: models trained side by side, one for each seed and each setting of the grid.
 
 A setting is one combination of hyperparameter values. All members run in one program: their
-parameters and settings are arrays with a leading axis over members, and the training step is
-vmapped over this axis.
+parameters and settings are arrays with a leading axis over members, and `map_members` maps the
+training step over this axis.
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -109,3 +109,26 @@ def varied_axes(members: list[Member]) -> tuple[str, ...]:
     return tuple(
         axis for axis in members[0].setting if len({member.setting[axis] for member in members}) > 1
     )
+
+
+def map_members(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -> Callable:
+    """Return `jax.vmap` of a function of one model, but call the function itself for one model.
+
+    A program without the axis of models compiles faster, and its steps take less time on a CPU.
+
+    Args:
+      function: Function of arrays of one model.
+      in_axes: 0 for arguments whose arrays have the axis of models, None for all others.
+    """
+
+    def mapped(*arguments: Any) -> Any:
+        own = [arguments[i] for i, axis in enumerate(in_axes) if axis == 0]
+        if jax.tree.leaves(own)[0].shape[0] != 1:
+            return jax.vmap(function, in_axes)(*arguments)
+        alone = (
+            x if axis is None else jax.tree.map(lambda leaf: leaf[0], x)
+            for x, axis in zip(arguments, in_axes, strict=True)
+        )
+        return jax.tree.map(lambda leaf: leaf[None], function(*alone))
+
+    return mapped

@@ -12,7 +12,13 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, Key
 
 from distattn_jax import sharding
-from distattn_jax.train.members import Setting, list_members, placeholder_setting, stack_members
+from distattn_jax.train.members import (
+    Setting,
+    list_members,
+    map_members,
+    placeholder_setting,
+    stack_members,
+)
 from distattn_jax.train.optimizer import make_optimizer
 from distattn_jax.train.task import Task
 from distattn_jax.tree import frozen_tree
@@ -162,7 +168,7 @@ def _state_creator(task: Task) -> Callable[..., Training]:
         best = BestParameters(jnp.int32(0), jnp.float32(-jnp.inf), params)
         return Training(state, best, empty_sums(task))
 
-    return jax.vmap(create_member, in_axes=(0, 0, None))
+    return map_members(create_member, in_axes=(0, 0, None))
 
 
 def _replace_parameters(params: Any, given: InitialParameters) -> Any:
