@@ -33,9 +33,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from distattn_jax.attention.variants.mappings import (
-    MAPPINGS,
     SHAPE_NAMES,
     MappingFunction,
+    find_mapping,
     largest_exponent,
     learnable_sigmoid,
 )
@@ -43,6 +43,7 @@ from distattn_jax.attention.variants.variant import (
     Variant,
     check_one_number_per_head,
     check_real,
+    check_tolerance,
     product,
     static,
     variant,
@@ -115,20 +116,17 @@ class DistanceAware(Variant):
     score_bias: Float[Array, " #N"] | None = None
 
     def __post_init__(self):
-        for name, table in (("mapping", MAPPINGS), ("adjust", ADJUSTMENTS)):
-            chosen = getattr(self, name)
-            if isinstance(chosen, str):
-                if chosen not in table:
-                    raise ValueError(f"{name} must be one of {', '.join(table)}; got {chosen!r}.")
-                object.__setattr__(self, name, table[chosen])
-            elif not (isinstance(chosen, Adjustment) if name == "adjust" else callable(chosen)):
-                wanted = "an Adjustment" if name == "adjust" else "a function of (x, shape)"
-                raise TypeError(
-                    f"{name} must be {wanted}, or one of {', '.join(table)}; got {chosen!r}."
-                )
-        is_number = isinstance(self.tolerance, int | float | np.integer | np.floating)
-        if self.tolerance is not None and not (is_number and self.tolerance >= 0):
-            raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
+        object.__setattr__(self, "mapping", find_mapping(self.mapping))
+        names = ", ".join(ADJUSTMENTS)
+        if isinstance(self.adjust, str):
+            if self.adjust not in ADJUSTMENTS:
+                raise ValueError(f"adjust must be one of {names}; got {self.adjust!r}.")
+            object.__setattr__(self, "adjust", ADJUSTMENTS[self.adjust])
+        elif not isinstance(self.adjust, Adjustment):
+            raise TypeError(
+                f"adjust must be an Adjustment, or one of {names}; got {self.adjust!r}."
+            )
+        check_tolerance(self.tolerance)
         if self.score_bias is not None and self.adjust != early_multiply:
             raise ValueError("score_bias must be None unless adjust is early_multiply.")
 

@@ -78,6 +78,21 @@ MAPPINGS: dict[str, MappingFunction] = {
     f.__name__: f for f in (learnable_sigmoid, sigmoid, exponent, linear, clip)
 }
 
+
+def find_mapping(mapping: MappingFunction | str) -> MappingFunction:
+    """Look up a mapping by its name in `MAPPINGS`. Return a function unchanged."""
+    names = ", ".join(MAPPINGS)
+    if isinstance(mapping, str):
+        if mapping not in MAPPINGS:
+            raise ValueError(f"mapping must be one of {names}; got {mapping!r}.")
+        return MAPPINGS[mapping]
+    if not callable(mapping):
+        raise TypeError(
+            f"mapping must be a function of (x, shape), or one of {names}; got {mapping!r}."
+        )
+    return mapping
+
+
 # Names of the arrays in `shape`. One array stands alone, several arrays are a tuple.
 SHAPE_NAMES: dict[MappingFunction, tuple[str, ...]] = {
     learnable_sigmoid: ("v",),

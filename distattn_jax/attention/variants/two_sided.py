@@ -27,7 +27,6 @@ and additions.
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from distattn_jax.attention.variants.bias_functions import (
@@ -37,14 +36,15 @@ from distattn_jax.attention.variants.bias_functions import (
     t5_buckets,
 )
 from distattn_jax.attention.variants.mappings import (
-    MAPPINGS,
     MappingFunction,
+    find_mapping,
     learnable_sigmoid,
 )
 from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
 from distattn_jax.attention.variants.variant import (
     Variant,
     check_real,
+    check_tolerance,
     product,
     static,
     variant,
@@ -99,22 +99,10 @@ class TwoSided(Variant):
                 f"{self.bias!r}."
             )
         object.__setattr__(self, "bias", tuple(map(_find_one_sided, self.bias)))
-        if isinstance(self.mapping, str):
-            if self.mapping not in MAPPINGS:
-                raise ValueError(
-                    f"mapping must be one of {', '.join(MAPPINGS)}; got {self.mapping!r}."
-                )
-            object.__setattr__(self, "mapping", MAPPINGS[self.mapping])
-        elif not callable(self.mapping):
-            raise TypeError(
-                "mapping must be a function of (x, shape), or one of "
-                f"{', '.join(MAPPINGS)}; got {self.mapping!r}."
-            )
+        object.__setattr__(self, "mapping", find_mapping(self.mapping))
         if not isinstance(self.rectify, bool):
             raise TypeError(f"rectify must be True or False; got {self.rectify!r}.")
-        is_number = isinstance(self.tolerance, int | float | np.integer | np.floating)
-        if self.tolerance is not None and not (is_number and self.tolerance >= 0):
-            raise ValueError(f"tolerance must be None or at least 0; got {self.tolerance}.")
+        check_tolerance(self.tolerance)
         if len(self.bias_parameters) != len(self.bias):
             raise ValueError(
                 "bias_parameters must be a tuple with one entry for each of the "

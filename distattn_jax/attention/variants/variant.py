@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.tree import frozen_tree as variant  # noqa: F401  decorator of every variant
@@ -189,6 +190,13 @@ def check_one_number_per_head(name: str, array: Any, heads: int, role: str = "")
             f"got {got}."
         )
     check_real(name, array)
+
+
+def check_tolerance(tolerance: Any) -> None:
+    """Raise ValueError unless `tolerance` is None or a number of at least 0."""
+    is_number = isinstance(tolerance, int | float | np.integer | np.floating)
+    if tolerance is not None and not (is_number and tolerance >= 0):
+        raise ValueError(f"tolerance must be None or at least 0; got {tolerance}.")
 
 
 def check_real(name: str, array: Any) -> None:
