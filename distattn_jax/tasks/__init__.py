@@ -25,6 +25,7 @@ from distattn_jax.tasks.inspection import (
     load_models,
     relation_tables,
     sentence_attention,
+    variant_parameters,
 )
 from distattn_jax.tasks.language_modeling import (
     LanguageModelConfig,
@@ -151,4 +152,5 @@ __all__ = [
     "relation_tables",
     "save",
     "sentence_attention",
+    "variant_parameters",
 ]

@@ -1,7 +1,7 @@
 """Inspection of trained models: parameters of heads, attention maps, attention by distance."""
 
 import functools
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -78,8 +78,38 @@ def distance_parameters(params: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]
       models with L layers of N heads. Depending on the task, the names are "text"; "words" and
       "sentences"; "titles" and "user"; or "encoder" and "decoder".
     """
-    found = _stack_layers(params, ("weight", "shape"))
-    return {level: (leaves["weight"], leaves["shape"]) for level, leaves in found.items()}
+    found = variant_parameters(params)
+    return {
+        level: (leaves["weight"], leaves["shape"])
+        for level, leaves in found.items()
+        if "weight" in leaves
+    }
+
+
+def variant_parameters(params: Any) -> dict[str, dict[str, np.ndarray]]:
+    """Return the parameters of the attention variants, stacked over layers.
+
+    Args:
+      params: Parameters of all models of a run, with a leading axis over models.
+
+    Returns:
+      Dict from the name of an encoder or decoder (see `distance_parameters`) to a dict from the
+      name of a parameter to an array of shape (M, L, ...), for M models with L layers. Names of
+      nested parameters are joined by dots, e.g. "parameters.before.weight".
+    """
+    found: dict[str, dict[str, list[np.ndarray]]] = {}
+    for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
+        if "variant" not in path:
+            continue
+        end = path.index("variant") + 1
+        level = _find_level(path[:end])
+        if level is not None:
+            name = ".".join(map(str, path[end:]))
+            found.setdefault(level, {}).setdefault(name, []).append(np.asarray(leaf))
+    return {
+        level: {name: np.stack(layers, axis=1) for name, layers in leaves.items()}
+        for level, leaves in found.items()
+    }
 
 
 def layer_variants(model: Any) -> dict[str, list[Any]]:
@@ -140,8 +170,9 @@ def relation_tables(
         level: {
             kind: _compare_vectors(table[member], level == "decoder", max_distance)
             for kind, table in tables.items()
+            if kind in ("keys", "values")
         }
-        for level, tables in _stack_layers(params, ("keys", "values")).items()
+        for level, tables in variant_parameters(params).items()
     }
 
 
@@ -164,26 +195,6 @@ def _compare_vectors(
     unit = vectors / np.maximum(norms, np.finfo(np.float64).tiny)[..., None]
     similarities = np.einsum("lnrh,lnsh->lrs", unit, unit) / unit.shape[1]
     return RelationTable(positions, norms, similarities)
-
-
-def _stack_layers(params: Any, names: Collection[str]) -> dict[str, dict[str, np.ndarray]]:
-    """Stack the parameters of attention variants over the layers of each encoder or decoder.
-
-    `names` are the names of the parameters.
-
-    Returns:
-      Dict from the name of an encoder or decoder to a dict from the name of a parameter to an array
-      of shape (M, L, ...), for M models with L layers.
-    """
-    found: dict[str, dict[str, list[np.ndarray]]] = {}
-    for path, leaf in sorted(nnx.traversals.flatten_mapping(params).items(), key=_layer_order):
-        level = _find_level(path[:-1])
-        if level is not None and path[-1] in names:
-            found.setdefault(level, {}).setdefault(path[-1], []).append(np.asarray(leaf))
-    return {
-        level: {name: np.stack(layers, axis=1) for name, layers in leaves.items()}
-        for level, leaves in found.items()
-    }
 
 
 def _find_level(path: tuple[Any, ...]) -> str | None:

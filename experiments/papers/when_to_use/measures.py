@@ -18,6 +18,7 @@ from distattn_jax.tasks import (
     distance_parameters,
     measure_far_attention,
     measure_pruning,
+    variant_parameters,
 )
 from distattn_jax.train import Run
 from distattn_jax.train.results import select_members
@@ -29,6 +30,7 @@ HEADS_FILE, PERPLEXITY_FILE = "heads.json", "perplexity.json"  # in the folder o
 PRUNED_SHARES = (0.25, 0.5, 0.75)  # of all heads of a model
 # Methods whose heads have the parameters w and v of the learnable sigmoid.
 SIGMOID_METHODS = (OURS, REMEDY, "distance_aware_early_add")
+TWO_SIDED = "two_sided"  # start of the names of all methods with two-sided attention
 
 
 def measure_heads(
@@ -58,6 +60,11 @@ def measure_heads(
                 "whole": found.whole.tolist(),
                 "orders": {name: values.T.tolist() for name, values in found.orders.items()},
             }
+    if task.config.method.startswith(TWO_SIDED):
+        (content["two_sided"],) = (
+            {name: array.tolist() for name, array in leaves.items()}
+            for leaves in variant_parameters(params).values()
+        )
     if isinstance(task, LanguageModeling) and lengths:
         far = measure_far_attention(path, lengths)
         content["far"] = {
