@@ -45,6 +45,9 @@ from distattn_jax.modules import (
 
 Number = float | int | Float[Array, ""]
 SAME_AS_KEYS = -2  # as `value_distance`, means `key_distance`
+# A head of two-sided attention has few parameters, which start far from where they end. With the
+# learning rate of other parameters, they would not get there.
+TWO_SIDED_RATE = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,6 +173,8 @@ class Method:
       layer_arguments: Additional arguments of `TransformerLayer`.
       has_distance_weights: True if the attention of each head has a distance weight w.
       rotates: True if the queries and keys of self-attention are rotated by their positions.
+      position_rate: Learning rate of the parameters of the attention variant, divided by the
+        learning rate of other parameters.
     """
 
     title: str
@@ -180,6 +185,7 @@ class Method:
     layer_arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
     has_distance_weights: bool = False
     rotates: bool = False
+    position_rate: float = 1.0
 
     def position_scale(self, sizes: Sizes) -> Number | None:
         """Return the factor of the sinusoidal position encodings, or None to add no encodings."""
@@ -214,7 +220,13 @@ def _two_sided_method(title: str, change: str, **options: Any) -> Method:
     variant = functools.partial(_two_sided, **options)
     has_weights = options.get("mapping", ...) is not None
     title, summary = f"Two-sided, {title}", f"two_sided, {change}"
-    return Method(title, summary, variant, has_distance_weights=has_weights)
+    return Method(
+        title,
+        summary,
+        variant,
+        has_distance_weights=has_weights,
+        position_rate=TWO_SIDED_RATE,
+    )
 
 
 def _distance_bias_method(title: str, summary: str, function: BiasFunction) -> Method:
@@ -330,21 +342,25 @@ METHODS = {
         "distance_aware plus a bias, with parameters for keys before and after the query",
         _two_sided,
         has_distance_weights=True,
+        position_rate=TWO_SIDED_RATE,
     ),
     "two_sided_tied": _two_sided_method(
         "tied sides", "both sides share their parameters", tied=True
     ),
     "two_sided_no_constant": _two_sided_method(
-        "no constant", "bias without the constants of the sides", bias=(kerple_log,)
+        "no constant", "bias without the constants of the sides", bias=(kerple_power,)
     ),
     "two_sided_no_decay": _two_sided_method(
         "no decay", "bias of constants only, without a decay", bias=(constant,)
     ),
     "two_sided_linear_decay": _two_sided_method(
-        "linear decay", "decay of ALiBi instead of a logarithm", bias=(constant, alibi)
+        "linear decay", "decay of ALiBi instead of a power", bias=(constant, alibi)
     ),
-    "two_sided_power_decay": _two_sided_method(
-        "power decay", "power of KERPLE instead of a logarithm", bias=(constant, kerple_power)
+    "two_sided_log_decay": _two_sided_method(
+        "log decay", "logarithm of KERPLE instead of a power", bias=(constant, kerple_log)
+    ),
+    "two_sided_buckets": _two_sided_method(
+        "buckets", "buckets of T5 instead of constants", bias=(t5_buckets, kerple_power)
     ),
     "two_sided_no_relu": _two_sided_method(
         "no ReLU", "scores with their signs instead of ReLU", rectify=False

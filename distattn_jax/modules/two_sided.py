@@ -69,7 +69,7 @@ class TwoSided(nnx.Module):
         mapping: MappingFunction | str | None = learnable_sigmoid,
         shape: Any = None,
         weight_init: Initializer = sign_combinations(),
-        bias: Sequence[BiasFunction | str] = ("constant", "kerple_log"),
+        bias: Sequence[BiasFunction | str] = ("constant", "kerple_power"),
         bias_parameters: Sequence[Any] | None = None,
         rectify: bool = True,
         tied: bool = False,

@@ -66,7 +66,8 @@ METHOD_COLOURS: dict[str, str] = {
     "two_sided_no_constant": "#880e4f",
     "two_sided_no_decay": "#f06292",
     "two_sided_linear_decay": "#5c0632",
-    "two_sided_power_decay": "#e391b5",
+    "two_sided_log_decay": "#e391b5",
+    "two_sided_buckets": "#7b1fa2",
     "two_sided_no_relu": "#a31547",
     "two_sided_no_factor": "#d9a5bd",
 }

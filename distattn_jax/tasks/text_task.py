@@ -11,7 +11,7 @@ from flax import nnx
 from tokenizers import Tokenizer
 
 from distattn_jax.data import TextBuilder
-from distattn_jax.models import Sizes
+from distattn_jax.models import METHODS, Sizes
 from distattn_jax.tasks.preparation import (
     SPLITS,
     PreparedData,
@@ -176,7 +176,10 @@ class TextTask(Task):
         return model(*(batch[name] for name in self.inputs), **arguments)
 
     def learning_rate_multiplier(self, path: tuple[str, ...], setting: Setting) -> Any:
-        return setting.get("distance_rate", 1.0) if is_distance_parameter(path) else 1.0
+        if "variant" not in path:
+            return 1.0
+        rate = METHODS[self.config.method].position_rate
+        return rate * setting.get("distance_rate", 1.0) if is_distance_parameter(path) else rate
 
     def select_columns(self, table: Any) -> Any:
         """Return the training table without the columns that this run does not need."""

@@ -116,7 +116,7 @@ def test_each_other_form_of_two_sided_attention_changes_one_part():
         assert METHODS[method].has_distance_weights == (module.mapping is not None)
         return {
             "sides": set(module.parameters),
-            "bias": [function.__name__ for function in module.bias],
+            "bias": [getattr(x, "__name__", type(x).__name__) for x in module.bias],
             "rectify": module.rectify,
             "mapping": module.mapping and module.mapping.__name__,
         }
@@ -124,16 +124,17 @@ def test_each_other_form_of_two_sided_attention_changes_one_part():
     default = parts("two_sided")
     changes = {
         "tied": {"sides": {"both"}},
-        "no_constant": {"bias": ["kerple_log"]},
+        "no_constant": {"bias": ["kerple_power"]},
         "no_decay": {"bias": ["constant"]},
         "linear_decay": {"bias": ["constant", "alibi"]},
-        "power_decay": {"bias": ["constant", "kerple_power"]},
+        "log_decay": {"bias": ["constant", "kerple_log"]},
+        "buckets": {"bias": ["T5Buckets", "kerple_power"]},
         "no_relu": {"rectify": False},
         "no_factor": {"mapping": None},
     }
     assert default == {
         "sides": {"before", "after"},
-        "bias": ["constant", "kerple_log"],
+        "bias": ["constant", "kerple_power"],
         "rectify": True,
         "mapping": "learnable_sigmoid",
     }

@@ -132,3 +132,16 @@ def test_only_w_and_v_of_distance_aware_heads_have_a_learning_rate_of_their_own(
         np.testing.assert_array_equal(fast, -1)
     for plain in (first["keys"], *updates["other"].values()):
         np.testing.assert_array_equal(plain, -0.125)
+
+
+def test_all_parameters_of_two_sided_heads_learn_faster():
+    ones = jnp.ones(2)
+    variant = {"parameters": {"before": {"weight": ones, "bias": (ones,)}}}
+    direction = {"layers": {0: {"variant": variant}}, "other": ones}
+    setting = {"learning_rate": jnp.float32(0.5), "distance_rate": jnp.float32(2)}
+    task = tiny.make_task(tiny.make_config(methods=("two_sided",)))
+    updates = scale_by_learning_rate(direction, task, setting, jnp.float32(0.25))
+    before = updates["layers"][0]["variant"]["parameters"]["before"]
+    np.testing.assert_array_equal(before["bias"][0], 5 * -0.125)
+    np.testing.assert_array_equal(before["weight"], 2 * 5 * -0.125)
+    np.testing.assert_array_equal(updates["other"], -0.125)
