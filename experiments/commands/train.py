@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
+from etils import epath
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
@@ -87,13 +88,31 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
     folder = experiment_folder(config)
     if jax.process_count() == 1:
         with show_elapsed("drawing"):
-            # It imports Matplotlib, which is slow.
-            from experiments.commands.report import report
-
-            markdown = report([folder / method for method in config.methods])
-        print(f"\n{summarize_report(markdown, folder)}")
+            summary = summarize_runs(folder, config.methods)
+        print(f"\n{summary}")
     elif jax.process_index() == 0:
         print(f"python -m experiments report {folder} makes tables and pictures of it.")
+
+
+def summarize_runs(folder: epath.Path, methods: Iterable[str]) -> str:
+    """Write the report on an experiment, and return its summary for the terminal.
+
+    Without pandas, return how to make the report later: the training has stored its results.
+
+    Args:
+      folder: Folder of the experiment.
+      methods: Names of the methods that were trained.
+    """
+    # It imports Matplotlib, which is slow.
+    from experiments.commands.report import MissingPackageError, report
+
+    try:
+        return summarize_report(report([folder / method for method in methods]), folder)
+    except MissingPackageError as error:
+        return (
+            f"The results are stored in {folder}. {error} Then `python -m experiments report "
+            f"{folder}` makes them."
+        )
 
 
 def train(config: Config, *, set_options: Collection[str] = ()) -> None:
@@ -110,6 +129,8 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
     for line in prepared.messages:
         say(line)
     configs = [prepared.config.for_method(method) for method in config.methods]
+    if len(configs) > 1:
+        say(describe_methods(config.methods))
     for one in [apply_search(one, prepared.about, set_options) for one in configs]:
         run = open_task_run(one, prepared)
         if run.result is not None:
@@ -132,6 +153,12 @@ def describe_devices(config: Config, mesh: Mesh) -> str:
     devices = f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
     axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
     return f"devices: {devices}; mesh: {axes}; precision: {precision}"
+
+
+def describe_methods(methods: Sequence[str]) -> str:
+    """Name the methods that are trained one after another, and the option that selects some."""
+    names = ", ".join(methods)
+    return f"{len(methods)} methods, one after another: {names} (--methods selects some)"
 
 
 def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> str:

@@ -30,7 +30,7 @@ from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
 from experiments.papers.da_transformer.head_statistics import load_trained
 from experiments.papers.figures import draw_alignment, draw_relations
-from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.formatting import METHOD_ORDER, PERCENT_METRICS, method_title, metric_title
 from experiments.papers.stored_results import AnyPath
 from experiments.papers.translators import align_sentence, collect_relations
 
@@ -144,7 +144,7 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
     titles = {"train/loss": "training loss"}
     criterion = _find_criterion([result for result in results.values() if result], lines.values())
     if criterion is not None:
-        titles[f"validation/{criterion}"] = f"validation {criterion.replace('_', ' ')}"
+        titles[f"validation/{criterion}"] = f"validation {metric_title(criterion)}"
     history: dict[str, dict[str, Curve]] = {}
     labels, unit = {}, "seeds"
     for method, result in results.items():
@@ -169,7 +169,7 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
     """Return the logged steps, shape (K,), and values, shape (models, K), of a metric.
 
-    Return None if the metric was not logged.
+    Shares are returned in percent, as in tables. Return None if the metric was not logged.
 
     Args:
       lines: Lines of the log of a run.
@@ -180,7 +180,8 @@ def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -
     if not found:
         return None
     steps, values = zip(*found, strict=True)
-    return np.asarray(steps), np.stack(values, axis=1)
+    factor = 100 if metric.rpartition("/")[2] in PERCENT_METRICS else 1
+    return np.asarray(steps), factor * np.stack(values, axis=1)
 
 
 def plot_coefficients(

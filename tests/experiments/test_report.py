@@ -19,6 +19,7 @@ from distattn_jax.tasks import (
 from distattn_jax.train import OptimizerConfig, RunError
 from distattn_jax.train.run import Run, config_to_json
 from experiments.commands.report import main, report
+from experiments.commands.train import summarize_runs
 from experiments.papers import run_figures
 from experiments.recipes import nearest
 from tests.experiments import stored
@@ -161,8 +162,16 @@ def test_two_experiments_of_one_name_are_rejected(folder, tmp_path):
 def test_a_report_without_pandas_says_how_to_install_it(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for arguments in ([str(folder)], ["da"]):
-        with pytest.raises(RunError, match=r"reports need the package pandas: pip install 'dist"):
+        with pytest.raises(RunError, match=r"need the package pandas: pip install '\.\[exp"):
             main(arguments)
+
+
+def test_a_training_without_pandas_ends_with_the_command_of_the_report(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    text = summarize_runs(folder, ["vanilla"])
+    assert text.startswith(f"The results are stored in {folder}.")
+    assert "pip install '.[experiments]'" in text
+    assert f"`python -m experiments report {folder}`" in text
 
 
 def test_a_path_without_a_run_is_an_error(tmp_path):
@@ -214,10 +223,18 @@ def test_a_curve_holds_the_steps_at_which_the_metric_was_logged():
     assert run_figures.read_curve(lines, "c", slice(None)) is None
 
 
+def test_a_curve_of_shares_is_in_percent():
+    _, values = run_figures.read_curve(LOG, "validation/accuracy", slice(None))
+    np.testing.assert_array_equal(values, [[0], [50]])
+
+
 def test_learning_curves_are_labelled_with_titles_and_unfinished_runs(logged):
     runs = {path.name: Run(epath.Path(path)) for path in sorted(logged.iterdir())}
     figure = run_figures.plot_learning_curves(runs)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "validation accuracy"]
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "training loss",
+        "validation accuracy (%)",
+    ]
     names = [text.get_text() for text in figure.legends[0].texts]
     assert names == ["Adapted Transformer", "DA-Transformer (not finished)", "Transformer"]
 

@@ -8,7 +8,12 @@ import pytest
 from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.loop import choose_evaluate_every
 from distattn_jax.train.optimizer import count_warmup_steps
-from experiments.commands.train import describe_steps, group_programs, obey_set_options
+from experiments.commands.train import (
+    describe_methods,
+    describe_steps,
+    group_programs,
+    obey_set_options,
+)
 from experiments.papers.terminal import describe_short_run, summarize_report
 from experiments.recipes import load_recipe
 
@@ -53,6 +58,11 @@ def test_the_summary_of_a_report_is_a_short_aligned_table_with_notes_and_paths()
         "all tables  runs/mine/report.md\n"
         "figure      runs/mine/figures/learning_curves.png"
     )
+
+
+def test_the_methods_of_a_recipe_are_counted_and_named():
+    line = "2 methods, one after another: adapted, vanilla (--methods selects some)"
+    assert describe_methods(("adapted", "vanilla")) == line
 
 
 @pytest.mark.parametrize(
