@@ -32,7 +32,7 @@ from experiments.papers.da_transformer.head_statistics import load_trained
 from experiments.papers.figures import draw_alignment, draw_relations
 from experiments.papers.formatting import METHOD_ORDER, PERCENT_METRICS, method_title, metric_title
 from experiments.papers.stored_results import AnyPath
-from experiments.papers.translators import align_sentence, collect_relations
+from experiments.papers.translators import MAX_DISTANCE, align_sentence, collect_relations
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 
@@ -99,8 +99,9 @@ def _make_translator_figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield (file name, figure) for one run with relative positions, or for one translator.
 
-    The plots show the position vectors of the model. If the model translates, another plot shows
-    the attention between the words of a sentence and the words of its translation.
+    The plots show the position vectors of the model for distances that occur in the data. If the
+    model translates, another plot shows the attention between the words of a sentence and the words
+    of its translation.
 
     Args:
       runs: Dict from method to its finished run with checkpoints.
@@ -112,7 +113,7 @@ def _make_translator_figures(
         return
     run = (relative or others)[0]
     trained = load_models(run.path, run.result or {})
-    relations = collect_relations(trained)
+    relations = collect_relations(trained, max_drawn_distance(run))
     for level, tables in relations.items():
         suffix = "" if len(relations) == 1 else f"_{level}"
         for field in ("norms", "similarities"):
@@ -131,6 +132,15 @@ def max_sequence_length(run: Run, level: str) -> int:
     """
     stored = run.data.get("longest_sequences", {})
     return stored.get(level) or getattr(load_config(run.path).data, "longest", 512)
+
+
+def max_drawn_distance(run: Run) -> int:
+    """Return the largest relative position whose vectors are drawn.
+
+    Vectors of larger distances than those in the data were never trained.
+    """
+    longest = max(run.data.get("longest_sequences", {}).values(), default=MAX_DISTANCE + 1)
+    return min(max(longest - 1, 1), MAX_DISTANCE)
 
 
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:

@@ -255,6 +255,15 @@ def test_the_longest_text_of_the_data_limits_the_distances(tmp_path):
     assert run_figures.max_sequence_length(run, "text") == 30
 
 
+def test_position_vectors_are_drawn_for_distances_of_the_data(tmp_path):
+    run = Run(epath.Path(make_run(tmp_path, "relative_position")))
+    assert run_figures.max_drawn_distance(run) == 16
+    for longest, distance in ((9, 8), (40, 16), (1, 1)):
+        lengths = {"longest_sequences": {"encoder": longest, "decoder": 1}}
+        (run.path / "data.json").write_text(json.dumps(lengths))
+        assert run_figures.max_drawn_distance(run) == distance
+
+
 def test_each_layer_has_its_own_figure_of_coefficients():
     weight, shape = np.array([[-0.1, 0.1]]), np.zeros((1, 2))
     ((name, figure),) = run_figures.plot_coefficients(weight, shape, max_distance=1000)
