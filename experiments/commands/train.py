@@ -170,13 +170,14 @@ def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> st
       optimizer: Options of the optimizer.
     """
     warmup = count_warmup_steps(optimizer, steps)
-    text = f"{steps} steps ({steps / per_epoch:.3g} epochs)"
+    epochs = f"{steps / per_epoch:.3g}"
+    text = f"{steps} steps ({epochs} {'epoch' if epochs == '1' else 'epochs'})"
     text += f", {warmup} of them warm-up." if 0 < warmup < steps else "."
     if warmup >= steps:
         text += (
             f"\nwarning: the warm-up has {warmup} steps, but the run has only {steps}: the "
             "learning rate does not reach its peak before the end. Set --optimizer.warmup-steps to "
-            f"{steps // 10} or less, or --steps to {10 * warmup} or more."
+            f"at most {steps // 10}, or --steps to at least {10 * warmup}."
         )
     if steps < SHORT_RUN:
         text += f"\nwarning: {steps} steps are few. A model learns little in less than {SHORT_RUN}."

@@ -60,6 +60,9 @@ def test_the_summary_of_a_report_is_a_short_aligned_table_with_notes_and_paths()
     )
 
 
+FEW_STEPS = "warning: {} steps are few. A model learns little in less than 200."
+
+
 def test_the_methods_of_a_recipe_are_counted_and_named():
     line = "2 methods, one after another: adapted, vanilla (--methods selects some)"
     assert describe_methods(("adapted", "vanilla")) == line
@@ -69,6 +72,7 @@ def test_the_methods_of_a_recipe_are_counted_and_named():
     ("steps", "warmup", "lines"),
     [
         (400, 0, ["400 steps (40 epochs)."]),
+        (10, 0, ["10 steps (1 epoch).", FEW_STEPS.format(10)]),
         (400, 40, ["400 steps (40 epochs), 40 of them warm-up."]),
         (
             50,
@@ -76,9 +80,9 @@ def test_the_methods_of_a_recipe_are_counted_and_named():
             [
                 "50 steps (5 epochs).",
                 "warning: the warm-up has 60 steps, but the run has only 50: the learning rate "
-                "does not reach its peak before the end. Set --optimizer.warmup-steps to 5 or "
-                "less, or --steps to 600 or more.",
-                "warning: 50 steps are few. A model learns little in less than 200.",
+                "does not reach its peak before the end. Set --optimizer.warmup-steps to at most "
+                "5, or --steps to at least 600.",
+                FEW_STEPS.format(50),
             ],
         ),
     ],
