@@ -191,13 +191,19 @@ class TextBuilder(tfds.core.GeneratorBasedBuilder):
     def describe_rows(self) -> tuple[str, ...]:
         """Return lines of text that describe the data set.
 
-        Each split has a line with its number of rows. Each reason for leaving out rows has a line
-        with the number of rows that were left out.
+        Each split of a published size has a line with its number of rows, and all other splits
+        share a line. Each reason for leaving out rows has a line with the number of rows that were
+        left out.
         """
         self.prepare()
         published = self.published_rows()
-        lines = [
-            _describe_split(split, rows, published.get(split)) for split, rows in self._count_rows()
+        counts = self._count_rows()
+        others = [f"{rows:,} of {split}" for split, rows in counts if split not in published]
+        lines = [f"{self.UNIT}: {', '.join(others)}"] if others else []
+        lines += [
+            _describe_split(split, rows, published[split])
+            for split, rows in counts
+            if split in published
         ]
         lines += [f"left out: {rows:,} {reason}" for reason, rows in self.left_out.items()]
         return tuple(lines)
@@ -392,10 +398,8 @@ def hold_out_tenth(
     return {"train": select(False), "validation": select(True), "test": read("test")}
 
 
-def _describe_split(split: str, rows: int, published: int | None) -> str:
-    """Return a line with the number of rows of a split and, if known, the published number."""
-    if published is None:
-        return f"{split}: {rows:,} rows"
+def _describe_split(split: str, rows: int, published: int) -> str:
+    """Return a line with the number of rows of a split and the published number."""
     if rows == published:
         return f"{split}: {rows:,} rows, all of the published set"
     if rows < published:

@@ -22,7 +22,8 @@ def head_parameters(weight: Heads, shape: Heads, *, paired: bool = True) -> Figu
     w is the distance weight of a head, and v is the parameter of its sigmoid. In models with
     different seeds, head 1 of one model does not correspond to head 1 of another. The heads of all
     layers of a model are therefore sorted by w, and the first bar shows the mean, over seeds, of
-    the smallest w of each model, and so on. A vertical line at each bar runs from the lowest to the
+    the smallest w of each model, and so on. The horizontal axis is this rank, not the number of a
+    head. A vertical line at each bar runs from the lowest to the
     highest value over seeds.
 
     Args:
@@ -100,6 +101,6 @@ def _draw_bars(axes: Axes, values: np.ndarray, colours: Any, name: str, sorted_b
     if len(values) > 1:
         axes.vlines(ranks, values.min(0), values.max(0), color=style.INK, linewidth=0.9)
     axes.axhline(0, color=style.INK, linewidth=0.6)
-    axes.set(xlabel=f"head, sorted by ${sorted_by}$", ylabel=f"${name}$")
+    axes.set(xlabel=f"rank of the head by ${sorted_by}$", ylabel=f"${name}$")
     axes.set_xlim(0.25, len(ranks) + 0.75)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))

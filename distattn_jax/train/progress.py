@@ -177,15 +177,15 @@ def _fit_line(parts: list[str], fraction: float, width: int) -> str:
     """Join a progress bar and text parts into a line of at most `width` columns.
 
     The parts are the step, the metrics, the speed and the time left. If the line is too long, the
-    bar is shortened, then removed. If the line is still too long, metrics are removed, the last one
-    first.
+    bar is shortened, then removed. If the line is still too long, the speed is removed, then the
+    metrics, the last one first.
     """
     text = "  ".join(parts)
     room = min(width - len(text) - 4, WIDEST_BAR)  # 4: two brackets and two spaces
     if room >= NARROWEST_BAR:
         return f"[{'#' * int(fraction * room):-<{room}}]  {text}"
-    while len(text) > width and len(parts) > 3:
-        parts = [*parts[:-3], *parts[-2:]]
+    while len(text) > width and len(parts) > 2:
+        parts = [*parts[:-2], parts[-1]]
         text = "  ".join(parts)
     return text[:width]
 

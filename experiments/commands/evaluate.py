@@ -26,7 +26,12 @@ from distattn_jax.train.state import model_graph
 from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.train import enable_compilation_cache
 from experiments.papers import translations
-from experiments.papers.formatting import markdown_table, metric_title
+from experiments.papers.formatting import (
+    PERCENT_METRICS,
+    format_value,
+    markdown_table,
+    metric_title,
+)
 
 MODELS_AT_ONCE = 8  # models that translate side by side
 
@@ -291,20 +296,25 @@ def format_metrics(
 
     Each model has a row with its seed, the hyperparameters that differ between models, and the
     metrics. If several models have equal hyperparameters, a row with their mean follows them.
+    Accuracies and other shares are percentages, as in reports.
 
     Args:
       metrics: Dict from the name of each metric to its values, one for each model.
       members: Seed and hyperparameters of every model. Models with equal hyperparameters are
         adjacent.
-      digits: Number of decimals.
+      digits: Number of decimals. Percentages always have two.
     """
     axes = varied_axes(list(members))
     rows = []
 
     def add_row(title: str, member: Member, models: list[int]) -> None:
         setting = [str(member.setting[axis]) for axis in axes]
-        means = [f"{column[models].mean():.{digits}f}" for column in metrics.values()]
-        rows.append([title, *setting, *means])
+        means = {name: column[models].mean() for name, column in metrics.items()}
+        cells = [
+            format_value(name, mean) if name in PERCENT_METRICS else f"{mean:.{digits}f}"
+            for name, mean in means.items()
+        ]
+        rows.append([title, *setting, *cells])
 
     for _, group in itertools.groupby(range(len(members)), lambda i: members[i].setting):
         models = list(group)
@@ -312,4 +322,4 @@ def format_metrics(
             add_row(str(members[i].seed), members[i], [i])
         if len(models) > 1:
             add_row("mean", members[models[0]], models)
-    return markdown_table(["seed", *axes, *metrics], rows)
+    return markdown_table(["seed", *axes, *map(metric_title, metrics)], rows)

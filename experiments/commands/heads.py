@@ -14,7 +14,7 @@ from distattn_jax.train.run_files import write_atomically
 from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.perplexity import add_runs_and_lengths
 from experiments.commands.train import enable_compilation_cache
-from experiments.papers.formatting import markdown_table
+from experiments.papers.formatting import format_value, markdown_table, metric_title
 from experiments.papers.when_to_use.measures import HEADS_FILE, measure_heads
 
 
@@ -76,12 +76,15 @@ def describe(content: dict) -> list[str]:
         )
     if "pruning" in content:
         pruning = content["pruning"]
+        criterion, whole = pruning["criterion"], float(np.mean(pruning["whole"]))
         rows = [
-            [name, *(f"{value:.4g}" for value in np.mean(values, axis=0))]
+            [name, *(format_value(criterion, value) for value in np.mean(values, axis=0))]
             for name, values in pruning["orders"].items()
         ]
         counts = [f"without {count} of {pruning['heads']} heads" for count in pruning["counts"]]
-        title = f"validation {pruning['criterion']}, {np.mean(pruning['whole']):.4g} with all heads"
+        title = (
+            f"validation {metric_title(criterion)}, {format_value(criterion, whole)} with all heads"
+        )
         parts.append(markdown_table([title, *counts], rows))
     if "far" in content:
         far = content["far"]

@@ -13,6 +13,7 @@ import numpy as np
 from distattn_jax.data import DataError, Table, round_length
 from distattn_jax.data.files import decode_line
 from distattn_jax.tasks import LoadedModel, load
+from distattn_jax.tasks.text_attention import UNKNOWN_TOKENS
 from distattn_jax.tasks.text_task import PredictingTask, Prediction
 from experiments.commands._json import add_json_flag, keep_output_for_json, print_json
 from experiments.commands.evaluate import add_average_flag
@@ -24,6 +25,7 @@ COLUMNS = (
     "sentence. Other models print a line for each text: the label, its probability, the other "
     "labels with their probabilities, and the text, separated by tabs."
 )
+SHOWN_WORDS = 10  # largest number of unknown words that are named
 CHUNK = 64  # texts computed at a time; 1 if a person types them
 
 
@@ -40,17 +42,42 @@ def main(arguments: Sequence[str]) -> None:
     with open_lines(parsed.file) as lines, keep_output_for_json(parsed.json):
         loaded = load(parsed.run, member=parsed.member, average=parsed.average)
         size = 1 if is_typed(parsed.file) else CHUNK
-        predictions = predict(loaded, lines, source=parsed.file or STANDARD_INPUT, size=size)
-        if not parsed.json:
-            for prediction in predictions:
+        unknown: dict[str, None] = {}  # a set that keeps the order
+        read = note_unknown_words(loaded, lines, unknown)
+        predictions = predict(loaded, read, source=parsed.file or STANDARD_INPUT, size=size)
+        found = []
+        for number, prediction in enumerate(predictions, start=1):
+            if not parsed.json:
                 print(prediction.lines if prediction else "", flush=True)
-            return
-        found = [
-            {"line": number, **prediction.values}
-            for number, prediction in enumerate(predictions, start=1)
-            if prediction
-        ]
-    print_json({"run": parsed.run, "task": loaded.config.task, "predictions": found})
+            elif prediction:
+                found.append({"line": number, **prediction.values})
+    if parsed.json:
+        print_json({"run": parsed.run, "task": loaded.config.task, "predictions": found})
+    if unknown:
+        print(describe_unknown_words(list(unknown)), file=sys.stderr)
+
+
+def note_unknown_words(
+    loaded: LoadedModel, lines: Iterable[str], unknown: dict[str, None]
+) -> Iterator[str]:
+    """Yield the lines, and add their words outside the vocabulary to the keys of `unknown`.
+
+    A model that reads the spelling of words has no unknown words.
+    """
+    spelling = getattr(getattr(loaded.config, "model", None), "spelling_features", 0)
+    for line in lines:
+        if not spelling:
+            encoded = loaded.tokenizer.encode(line, add_special_tokens=False)
+            for token, (start, end) in zip(encoded.tokens, encoded.offsets, strict=True):
+                if token in UNKNOWN_TOKENS:
+                    unknown[line[start:end]] = None
+        yield line
+
+
+def describe_unknown_words(words: Sequence[str]) -> str:
+    """Return a note that names some of the words that the model does not know."""
+    shown = ", ".join(words[:SHOWN_WORDS]) + (", ..." if len(words) > SHOWN_WORDS else "")
+    return f"note: words that the model does not know ({len(words)}): {shown}"
 
 
 def add_model_and_file(parser: argparse.ArgumentParser, example: str, note: str) -> None:

@@ -132,7 +132,7 @@ def require_pandas() -> None:
     """Raise MissingPackageError if pandas, which makes the tables, is not installed."""
     if importlib.util.find_spec("pandas") is None:
         raise MissingPackageError(
-            "reports need the package pandas: pip install 'distattn-jax[experiments]'."
+            "tables and figures need the package pandas: pip install '.[experiments]'."
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import jax
+from etils import epath
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
@@ -87,13 +88,31 @@ def run(config: Config, *, set_options: Collection[str]) -> None:
     folder = experiment_folder(config)
     if jax.process_count() == 1:
         with show_elapsed("drawing"):
-            # It imports Matplotlib, which is slow.
-            from experiments.commands.report import report
-
-            markdown = report([folder / method for method in config.methods])
-        print(f"\n{summarize_report(markdown, folder)}")
+            summary = summarize_runs(folder, config.methods)
+        print(f"\n{summary}")
     elif jax.process_index() == 0:
         print(f"python -m experiments report {folder} makes tables and pictures of it.")
+
+
+def summarize_runs(folder: epath.Path, methods: Iterable[str]) -> str:
+    """Write the report on an experiment, and return its summary for the terminal.
+
+    Without pandas, return how to make the report later: the training has stored its results.
+
+    Args:
+      folder: Folder of the experiment.
+      methods: Names of the methods that were trained.
+    """
+    # It imports Matplotlib, which is slow.
+    from experiments.commands.report import MissingPackageError, report
+
+    try:
+        return summarize_report(report([folder / method for method in methods]), folder)
+    except MissingPackageError as error:
+        return (
+            f"The results are stored in {folder}. {error} Then `python -m experiments report "
+            f"{folder}` makes them."
+        )
 
 
 def train(config: Config, *, set_options: Collection[str] = ()) -> None:
@@ -110,6 +129,8 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
     for line in prepared.messages:
         say(line)
     configs = [prepared.config.for_method(method) for method in config.methods]
+    if len(configs) > 1:
+        say(describe_methods(config.methods))
     for one in [apply_search(one, prepared.about, set_options) for one in configs]:
         run = open_task_run(one, prepared)
         if run.result is not None:
@@ -134,6 +155,12 @@ def describe_devices(config: Config, mesh: Mesh) -> str:
     return f"devices: {devices}; mesh: {axes}; precision: {precision}"
 
 
+def describe_methods(methods: Sequence[str]) -> str:
+    """Name the methods that are trained one after another, and the option that selects some."""
+    names = ", ".join(methods)
+    return f"{len(methods)} methods, one after another: {names} (--methods selects some)"
+
+
 def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> str:
     """Describe the length of a run, with warnings if the run or the rest after warm-up is short.
 
@@ -143,13 +170,14 @@ def describe_steps(steps: int, per_epoch: int, optimizer: OptimizerConfig) -> st
       optimizer: Options of the optimizer.
     """
     warmup = count_warmup_steps(optimizer, steps)
-    text = f"{steps} steps ({steps / per_epoch:.3g} epochs)"
+    epochs = f"{steps / per_epoch:.3g}"
+    text = f"{steps} steps ({epochs} {'epoch' if epochs == '1' else 'epochs'})"
     text += f", {warmup} of them warm-up." if 0 < warmup < steps else "."
     if warmup >= steps:
         text += (
             f"\nwarning: the warm-up has {warmup} steps, but the run has only {steps}: the "
             "learning rate does not reach its peak before the end. Set --optimizer.warmup-steps to "
-            f"{steps // 10} or less, or --steps to {10 * warmup} or more."
+            f"at most {steps // 10}, or --steps to at least {10 * warmup}."
         )
     if steps < SHORT_RUN:
         text += f"\nwarning: {steps} steps are few. A model learns little in less than {SHORT_RUN}."

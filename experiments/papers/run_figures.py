@@ -30,9 +30,9 @@ from distattn_jax.train.results import select_members
 from distattn_jax.train.run import Run
 from experiments.papers.da_transformer.head_statistics import load_trained
 from experiments.papers.figures import draw_alignment, draw_relations
-from experiments.papers.formatting import METHOD_ORDER, method_title
+from experiments.papers.formatting import METHOD_ORDER, PERCENT_METRICS, method_title, metric_title
 from experiments.papers.stored_results import AnyPath
-from experiments.papers.translators import align_sentence, collect_relations
+from experiments.papers.translators import MAX_DISTANCE, align_sentence, collect_relations
 
 Curve = tuple[np.ndarray, np.ndarray]  # steps (K,), values (members, K)
 
@@ -99,8 +99,9 @@ def _make_translator_figures(
 ) -> Iterator[tuple[str, Figure]]:
     """Yield (file name, figure) for one run with relative positions, or for one translator.
 
-    The plots show the position vectors of the model. If the model translates, another plot shows
-    the attention between the words of a sentence and the words of its translation.
+    The plots show the position vectors of the model for distances that occur in the data. If the
+    model translates, another plot shows the attention between the words of a sentence and the words
+    of its translation.
 
     Args:
       runs: Dict from method to its finished run with checkpoints.
@@ -112,7 +113,7 @@ def _make_translator_figures(
         return
     run = (relative or others)[0]
     trained = load_models(run.path, run.result or {})
-    relations = collect_relations(trained)
+    relations = collect_relations(trained, max_drawn_distance(run))
     for level, tables in relations.items():
         suffix = "" if len(relations) == 1 else f"_{level}"
         for field in ("norms", "similarities"):
@@ -133,6 +134,15 @@ def max_sequence_length(run: Run, level: str) -> int:
     return stored.get(level) or getattr(load_config(run.path).data, "longest", 512)
 
 
+def max_drawn_distance(run: Run) -> int:
+    """Return the largest relative position whose vectors are drawn.
+
+    Vectors of larger distances than those in the data were never trained.
+    """
+    longest = max(run.data.get("longest_sequences", {}).values(), default=MAX_DISTANCE + 1)
+    return min(max(longest - 1, 1), MAX_DISTANCE)
+
+
 def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
     """Plot training loss and main validation metric of all methods, or return None without logs.
 
@@ -144,7 +154,7 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
     titles = {"train/loss": "training loss"}
     criterion = _find_criterion([result for result in results.values() if result], lines.values())
     if criterion is not None:
-        titles[f"validation/{criterion}"] = f"validation {criterion.replace('_', ' ')}"
+        titles[f"validation/{criterion}"] = f"validation {metric_title(criterion)}"
     history: dict[str, dict[str, Curve]] = {}
     labels, unit = {}, "seeds"
     for method, result in results.items():
@@ -169,7 +179,7 @@ def plot_learning_curves(runs: dict[str, Run]) -> Figure | None:
 def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -> Curve | None:
     """Return the logged steps, shape (K,), and values, shape (models, K), of a metric.
 
-    Return None if the metric was not logged.
+    Shares are returned in percent, as in tables. Return None if the metric was not logged.
 
     Args:
       lines: Lines of the log of a run.
@@ -180,7 +190,8 @@ def read_curve(lines: Sequence[Line], metric: str, members: slice | list[int]) -
     if not found:
         return None
     steps, values = zip(*found, strict=True)
-    return np.asarray(steps), np.stack(values, axis=1)
+    factor = 100 if metric.rpartition("/")[2] in PERCENT_METRICS else 1
+    return np.asarray(steps), factor * np.stack(values, axis=1)
 
 
 def plot_coefficients(

@@ -97,7 +97,7 @@ def compute_scores(
         from sacrebleu.metrics import BLEU, CHRF  # An optional dependency.
     except ImportError:
         raise MissingPackageError(
-            "BLEU and chrF need the package sacrebleu: pip install 'distattn-jax[experiments]'."
+            "BLEU and chrF need the package sacrebleu: pip install '.[experiments]'."
         ) from None
     metrics = {"bleu": BLEU(), "bleu_lowercase": BLEU(lowercase=True), "chrf": CHRF()}
     scores = {

@@ -100,8 +100,7 @@ def test_every_pair_is_in_one_split_and_splits_share_no_premise(tmp_path, name):
     assert [pair["label"] for pair in load_split(builder, "test")] == [1, 2]
     assert [pair["premise"] for pair in load_split(builder, "test_mismatched")] == ["E."]
     assert builder.describe_rows() == (
-        "train: 54 rows",
-        "validation: 6 rows",
+        "pairs: 54 of train, 6 of validation",
         "test: 2 rows, of 9,815 in the published set (a part)",
         "test_mismatched: 1 rows, of 9,832 in the published set (a part)",
         "left out: 1 pairs without a consensus on their label",

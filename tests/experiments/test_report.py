@@ -19,6 +19,7 @@ from distattn_jax.tasks import (
 from distattn_jax.train import OptimizerConfig, RunError
 from distattn_jax.train.run import Run, config_to_json
 from experiments.commands.report import main, report
+from experiments.commands.train import summarize_runs
 from experiments.papers import run_figures
 from experiments.recipes import nearest
 from tests.experiments import stored
@@ -161,8 +162,16 @@ def test_two_experiments_of_one_name_are_rejected(folder, tmp_path):
 def test_a_report_without_pandas_says_how_to_install_it(folder, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for arguments in ([str(folder)], ["da"]):
-        with pytest.raises(RunError, match=r"reports need the package pandas: pip install 'dist"):
+        with pytest.raises(RunError, match=r"need the package pandas: pip install '\.\[exp"):
             main(arguments)
+
+
+def test_a_training_without_pandas_ends_with_the_command_of_the_report(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    text = summarize_runs(folder, ["vanilla"])
+    assert text.startswith(f"The results are stored in {folder}.")
+    assert "pip install '.[experiments]'" in text
+    assert f"`python -m experiments report {folder}`" in text
 
 
 def test_a_path_without_a_run_is_an_error(tmp_path):
@@ -214,10 +223,18 @@ def test_a_curve_holds_the_steps_at_which_the_metric_was_logged():
     assert run_figures.read_curve(lines, "c", slice(None)) is None
 
 
+def test_a_curve_of_shares_is_in_percent():
+    _, values = run_figures.read_curve(LOG, "validation/accuracy", slice(None))
+    np.testing.assert_array_equal(values, [[0], [50]])
+
+
 def test_learning_curves_are_labelled_with_titles_and_unfinished_runs(logged):
     runs = {path.name: Run(epath.Path(path)) for path in sorted(logged.iterdir())}
     figure = run_figures.plot_learning_curves(runs)
-    assert [axes.get_ylabel() for axes in figure.axes] == ["training loss", "validation accuracy"]
+    assert [axes.get_ylabel() for axes in figure.axes] == [
+        "training loss",
+        "validation accuracy (%)",
+    ]
     names = [text.get_text() for text in figure.legends[0].texts]
     assert names == ["Adapted Transformer", "DA-Transformer (not finished)", "Transformer"]
 
@@ -236,6 +253,15 @@ def test_the_longest_text_of_the_data_limits_the_distances(tmp_path):
     assert run_figures.max_sequence_length(run, "text") == 512  # the default of data.longest
     (run.path / "data.json").write_text('{"longest_sequences": {"text": 30}}')
     assert run_figures.max_sequence_length(run, "text") == 30
+
+
+def test_position_vectors_are_drawn_for_distances_of_the_data(tmp_path):
+    run = Run(epath.Path(make_run(tmp_path, "relative_position")))
+    assert run_figures.max_drawn_distance(run) == 16
+    for longest, distance in ((9, 8), (40, 16), (1, 1)):
+        lengths = {"longest_sequences": {"encoder": longest, "decoder": 1}}
+        (run.path / "data.json").write_text(json.dumps(lengths))
+        assert run_figures.max_drawn_distance(run) == distance
 
 
 def test_each_layer_has_its_own_figure_of_coefficients():

@@ -8,7 +8,12 @@ import pytest
 from distattn_jax.train import OptimizerConfig
 from distattn_jax.train.loop import choose_evaluate_every
 from distattn_jax.train.optimizer import count_warmup_steps
-from experiments.commands.train import describe_steps, group_programs, obey_set_options
+from experiments.commands.train import (
+    describe_methods,
+    describe_steps,
+    group_programs,
+    obey_set_options,
+)
 from experiments.papers.terminal import describe_short_run, summarize_report
 from experiments.recipes import load_recipe
 
@@ -55,10 +60,19 @@ def test_the_summary_of_a_report_is_a_short_aligned_table_with_notes_and_paths()
     )
 
 
+FEW_STEPS = "warning: {} steps are few. A model learns little in less than 200."
+
+
+def test_the_methods_of_a_recipe_are_counted_and_named():
+    line = "2 methods, one after another: adapted, vanilla (--methods selects some)"
+    assert describe_methods(("adapted", "vanilla")) == line
+
+
 @pytest.mark.parametrize(
     ("steps", "warmup", "lines"),
     [
         (400, 0, ["400 steps (40 epochs)."]),
+        (10, 0, ["10 steps (1 epoch).", FEW_STEPS.format(10)]),
         (400, 40, ["400 steps (40 epochs), 40 of them warm-up."]),
         (
             50,
@@ -66,9 +80,9 @@ def test_the_summary_of_a_report_is_a_short_aligned_table_with_notes_and_paths()
             [
                 "50 steps (5 epochs).",
                 "warning: the warm-up has 60 steps, but the run has only 50: the learning rate "
-                "does not reach its peak before the end. Set --optimizer.warmup-steps to 5 or "
-                "less, or --steps to 600 or more.",
-                "warning: 50 steps are few. A model learns little in less than 200.",
+                "does not reach its peak before the end. Set --optimizer.warmup-steps to at most "
+                "5, or --steps to at least 600.",
+                FEW_STEPS.format(50),
             ],
         ),
     ],

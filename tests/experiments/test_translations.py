@@ -106,5 +106,5 @@ def test_missing_and_damaged_files_are_named(run):
 
 def test_without_sacrebleu_the_error_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'distattn-jax\[experiments\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install '\.\[experiments\]'"):
         score_translations(run, "test")

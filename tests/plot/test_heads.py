@@ -38,7 +38,7 @@ def test_unpaired_v_is_sorted_by_itself_and_grey():
     of_w, of_v = plot.head_parameters(WEIGHT, SHAPE, paired=False).axes
     np.testing.assert_allclose(heights(of_w), [-0.4, -0.15, 0.15, 0.4])
     np.testing.assert_allclose(heights(of_v), [3, 4, 5, 6])
-    assert of_v.get_xlabel() == "head, sorted by $v$"
+    assert of_v.get_xlabel() == "rank of the head by $v$"
     colours = [{bar.get_facecolor() for bar in axes.patches} for axes in (of_w, of_v)]
     assert len(colours[1]) == 1
     assert not colours[0] & colours[1]

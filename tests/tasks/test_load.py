@@ -94,9 +94,10 @@ def test_the_command_evaluate_prints_the_metrics_of_every_member(finished_run, r
     evaluate.main([str(finished_run), "--split", "validation"])
     printed = capsys.readouterr().out
     for member in result["members"]:
-        metrics = member["validation"].values()
-        row = f"| {member['seed']} | " + " | ".join(f"{value:.4f}" for value in metrics) + " |"
-        assert row in printed
+        loss, *shares = member["validation"].values()
+        cells = [f"{loss:.4f}", *(f"{100 * share:.2f}" for share in shares)]
+        assert f"| {member['seed']} | {' | '.join(cells)} |" in printed
+    assert "| seed | loss | accuracy (%) | macro F (%) |" in printed
     with pytest.raises(RunError, match=r"model\.heads: 2 before, 4 now"):
         evaluate.main([str(finished_run), "--model.heads", "4"])
     task, mesh = load_task(finished_run), sharding.make_mesh(1, 1)

@@ -106,11 +106,22 @@ def test_a_line_fits_the_terminal_and_overwrites_the_previous_line(
     assert len(terminal.getvalue().split("\r")[-1]) < 18
 
 
-def test_a_narrow_terminal_drops_values_before_the_time_left(clock, terminal, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [
+        (80, "loss 0.1235  accuracy 0.9877  norm 1.235  10 steps/s"),
+        (70, "loss 0.1235  accuracy 0.9877  norm 1.235"),
+        (60, "loss 0.1235  accuracy 0.9877"),
+        (50, "loss 0.1235"),
+    ],
+)
+def test_a_narrow_terminal_drops_the_speed_then_values_before_the_time_left(
+    clock, terminal, monkeypatch, columns, values
+):
+    monkeypatch.setenv("COLUMNS", str(columns))
     progress = Progress(1000, stream=terminal, clock=clock)
     run(progress, clock, [10, 20], 1.0, **VALUES)
-    assert terminal.getvalue().endswith("\r  20/1000  loss 0.1235  10 steps/s  0:01:38 left")
+    assert terminal.getvalue().endswith(f"\r  20/1000  {values}  0:01:38 left")
 
 
 def test_the_speed_begins_after_the_first_step_which_may_compile(clock, log):
