@@ -49,7 +49,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     The machine that traces a program decides, not the platform that it is lowered for: with a
     branch for each platform, the backward pass would store the maps of all branches.
     """
-    return None if devices.has_gpu() else "this machine has no GPU"
+    return None if devices.local_machine().has_gpu else "this machine has no GPU"
 
 
 def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) -> Blocks:

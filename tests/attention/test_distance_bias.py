@@ -146,9 +146,11 @@ def test_equal_options_of_buckets_do_not_retrace():
     assert len(traces) == 1
 
 
-def test_cudnn_refuses_the_variant_and_none_falls_back(monkeypatch):
-    monkeypatch.setattr(devices, "cuda_capabilities", lambda: [9.0])
+def test_cudnn_refuses_the_variant_and_none_falls_back():
+    machine = devices.local_machine()._replace(cuda_capabilities=[9.0])
     qkv, variant = inputs(Sizes(), "bfloat16"), DistanceBias(jnp.ones(3), alibi)
-    with pytest.raises(ValueError, match="DistanceBias cannot be written as dot-product attention"):
-        attention(*qkv, variant, implementation="cudnn")
-    assert attention(*qkv, variant).values.shape == (2, 5, 3, 6)
+    message = "DistanceBias cannot be written as dot-product attention"
+    with devices.assumed(machine):
+        with pytest.raises(ValueError, match=message):
+            attention(*qkv, variant, implementation="cudnn")
+        assert attention(*qkv, variant).values.shape == (2, 5, 3, 6)
