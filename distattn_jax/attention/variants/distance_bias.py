@@ -46,6 +46,8 @@ class DistanceBias(Variant):
     parameters: PyTree[Float[Array, "_ ..."]]
     function: BiasFunction | str = static()
 
+    adds_bias = True
+
     def __post_init__(self):
         object.__setattr__(self, "function", find_bias_function(self.function))
 
