@@ -64,9 +64,10 @@ def _has_large_tiles(call: AttentionCall) -> bool:
     To read a row of the bias once, XLA computes this row of all examples in one tile, of at most
     `LARGEST_TILE` scores. The largest tiles need so many registers that a GPU has only one of them
     per multiprocessor. Adding the bias before the softmax is then faster, although it reads and
-    writes the map once more.
+    writes the map once more. If weights have 16 bits, it would also need more memory.
     """
-    if call.has_symbolic_shape or not call.variant.adds_bias:
+    is_narrow = call.value.dtype.itemsize <= 2
+    if call.has_symbolic_shape or is_narrow or not call.variant.adds_bias:
         return False
     batch, keys = call.key.shape[:2]
     return call.offset.shape[0] == 1 < batch and batch * keys >= LARGEST_TILE

@@ -159,10 +159,13 @@ def test_cudnn_refuses_the_variant_and_none_falls_back():
         assert attention(*qkv, variant).values.shape == (2, 5, 3, 6)
 
 
-@pytest.mark.parametrize(("batch", "is_stored"), [(64, True), (8, False)])
-def test_a_gpu_stores_the_scores_of_large_batches_before_the_softmax(batch, is_stored):
+@pytest.mark.parametrize(
+    ("batch", "dtype", "is_stored"),
+    [(64, "float32", True), (8, "float32", False), (64, "bfloat16", False)],
+)
+def test_a_gpu_stores_the_scores_of_large_batches_before_the_softmax(batch, dtype, is_stored):
     """XLA's softmax takes a row of the bias with all examples that share it, and is then slow."""
-    array = jax.ShapeDtypeStruct((batch, 256, 2, 8), "float32")
+    array = jax.ShapeDtypeStruct((batch, 256, 2, 8), dtype)
 
     def trace(variant):
         call = functools.partial(attention, variant=variant, implementation="xla")
