@@ -11,9 +11,9 @@ from tests import compiler
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {compiler.FLAGS}".strip()
 
 import jax
+import jaxtyping
 import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 from tests import annotations
 
@@ -34,7 +34,9 @@ modules = [
     for path in PACKAGE.rglob("*.py")
 ]
 assert not any(name.startswith("distattn_jax") for name in sys.modules)
-install_import_hook([name for name in modules if name not in SELF_CHECKED], "beartype.beartype")
+jaxtyping.install_import_hook(
+    [name for name in modules if name not in SELF_CHECKED], "beartype.beartype"
+)
 
 # Tracing makes many objects that stay alive. Looking for garbage among them less often saves a
 # tenth of the time.
@@ -65,6 +67,12 @@ def eight_devices():
     """Skip the test on a machine with fewer than eight devices, such as one with a GPU."""
     if jax.device_count() < 8:
         pytest.skip(f"needs 8 devices, there are {jax.device_count()}")
+
+
+@pytest.fixture
+def without_shape_checker(monkeypatch):
+    """Turn off the checks of annotations, which users do not have."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture

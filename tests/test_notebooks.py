@@ -9,7 +9,6 @@ import types
 from pathlib import Path
 
 import jax
-import jaxtyping
 import jupytext
 import matplotlib
 import matplotlib.pyplot as plt
@@ -57,17 +56,15 @@ def ipython():
 
 
 @pytest.fixture
-def shell(ipython, monkeypatch):
+def shell(ipython, monkeypatch, without_shape_checker):
     """An IPython without variables, and with the settings of JAX that users have."""
     # One notebook asks for eight CPU devices, which this process has already.
     monkeypatch.setattr(
         jax.config, "update", {"jax_platforms": "cpu", "jax_num_cpu_devices": 8}.get
     )
     names = set(ipython.user_ns)
-    jaxtyping.config.update("jaxtyping_disable", True)
     with jax.numpy_rank_promotion("allow"), jax.default_matmul_precision(None):
         yield ipython
-    jaxtyping.config.update("jaxtyping_disable", False)
     # The method `reset` would also look for garbage, which is slow.
     for name in set(ipython.user_ns) - names:
         del ipython.user_ns[name]

@@ -84,7 +84,7 @@ def unsupported_reason(call: AttentionCall) -> str | None:
     if AxisType.Explicit in jax.typeof(call.query).sharding.mesh.axis_types:
         return "it does not support a mesh with Explicit axes"
     # JAX refuses to trace cuDNN attention on a machine without a suitable GPU.
-    capabilities = devices.cuda_capabilities()
+    capabilities = devices.local_machine().cuda_capabilities
     if not capabilities or min(capabilities) < MIN_CAPABILITY:
         return f"there is no CUDA device of compute capability {MIN_CAPABILITY} or newer"
     return None

@@ -82,8 +82,9 @@ def explain(call: AttentionCall, name: str | None) -> Explanation:
       call: Arguments of `attention`. Only their shapes and dtypes are used.
       name: Argument `implementation` of `attention`.
     """
-    local, version = devices.local_machine(), devices.jax_version()
-    gpu = local if devices.has_gpu() else None
+    local = devices.local_machine()
+    version = local.jax_version
+    gpu = local if local.has_gpu else None
     tpu = local if local.platform == "tpu" else None
     return Explanation(
         _explain_on(gpu or Machine("cuda", [ASSUMED_CAPABILITY], [], version), call, name, not gpu),
@@ -161,7 +162,7 @@ def warn_if_slow(call: AttentionCall) -> None:
     There is no warning if a third cause also prevents it, so that removing these two does not help.
     A process warns about the same causes only once.
     """
-    platform = devices.local_platform()
+    platform = devices.local_machine().platform
     if platform not in PLATFORMS:
         return
     causes = _list_causes(call)
@@ -193,7 +194,7 @@ def _list_causes(call: AttentionCall) -> tuple[_Cause, ...]:
     """
     dtypes = {str(x.dtype) for x in (call.query, call.key, call.value)}
     is_float32 = "float32" in dtypes and "float64" not in dtypes
-    is_old = devices.jax_version() < OLDEST_JAX
+    is_old = devices.local_machine().jax_version < OLDEST_JAX
     return (FLOAT32,) * is_float32 + (OLD_JAX,) * is_old
 
 

@@ -128,7 +128,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     if reason is not None:
         return reason
     # Without any GPU the call is supported: the program may be lowered for another machine.
-    capabilities = devices.cuda_capabilities()
+    capabilities = devices.local_machine().cuda_capabilities
     if any(int(capability) != HOPPER for capability in capabilities):
         return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
     return None
@@ -141,7 +141,7 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
     )
     if reason is not None:
         return reason
-    kinds = devices.tpu_kinds()
+    kinds = devices.local_machine().tpu_kinds
     old = [kind for kind in kinds if kind.startswith(OLD_TPUS)]
     if old:
         return f"it needs a TPU v5e or newer; got {old[0]}"
@@ -197,7 +197,7 @@ def _unsupported_call_reason(call: AttentionCall, widths: Sequence[int]) -> str 
     if widest > widths[-1]:
         written = "" if width == call.query.shape[-1] else " written as dot-product attention"
         return f"heads{written} must be at most {widths[-1]} wide; got {widest}"
-    if devices.jax_version() < OLDEST_JAX:
+    if devices.local_machine().jax_version < OLDEST_JAX:
         return f"it needs JAX {'.'.join(map(str, OLDEST_JAX))} or newer; this is {jax.__version__}"
     if mesh.is_partly_manual():
         return "it does not support a shard_map over only some of the axes of the mesh"

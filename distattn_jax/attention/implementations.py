@@ -83,7 +83,7 @@ def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     platform, choose among all of this name: the program may be lowered for another machine, or a
     test may interpret the kernels. Raise ValueError if no candidate supports the call.
     """
-    platform = devices.local_platform()
+    platform = devices.local_machine().platform
     named = IMPLEMENTATIONS[name]
     candidates = [each for each in named if each.platform in (None, platform)] or named
     reasons = [each.unsupported_reason(call) for each in candidates]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall, Head, Options
@@ -19,6 +20,7 @@ LARGEST_BLOCK = 64 * 2**20  # bytes of the map that are computed at once
 # limit before the first call.
 LARGEST_GPU_MAP = 2**30
 FEWEST_ROWS = 16  # queries of a block, even if they exceed the largest block
+LARGEST_TILE = 2**14  # scores of a tile of XLA's softmax on a GPU
 
 
 class Blocks(NamedTuple):
@@ -27,10 +29,13 @@ class Blocks(NamedTuple):
     Attributes:
       rows: Number of queries in a block. None computes all queries at once.
       recompute: If True, the backward pass computes every block again. If False, the map is stored.
+      store_scores: If True, the scores are written to memory before the softmax reads them. If
+        False, the compiler may compute them inside the softmax.
     """
 
     rows: int | None
     recompute: bool
+    store_scores: bool = False
 
 
 def run(call: AttentionCall) -> Attended:
@@ -40,7 +45,8 @@ def run(call: AttentionCall) -> Attended:
 
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
-    return _run(call, _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP))
+    blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
+    return _run(call, blocks._replace(store_scores=_has_large_tiles(call)))
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
@@ -49,7 +55,22 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     The machine that traces a program decides, not the platform that it is lowered for: with a
     branch for each platform, the backward pass would store the maps of all branches.
     """
-    return None if devices.has_gpu() else "this machine has no GPU"
+    return None if devices.local_machine().has_gpu else "this machine has no GPU"
+
+
+def _has_large_tiles(call: AttentionCall) -> bool:
+    """Return True if XLA's softmax would be slow because it adds a bias that examples share.
+
+    To read a row of the bias once, XLA computes this row of all examples in one tile, of at most
+    `LARGEST_TILE` scores. The largest tiles need so many registers that a GPU has only one of them
+    per multiprocessor. Adding the bias before the softmax is then faster, although it reads and
+    writes the map once more. If weights have 16 bits, it would also need more memory.
+    """
+    is_narrow = call.value.dtype.itemsize <= 2
+    if call.has_symbolic_shape or is_narrow or not call.variant.adds_bias:
+        return False
+    batch, keys = call.key.shape[:2]
+    return call.offset.shape[0] == 1 < batch and batch * keys >= LARGEST_TILE
 
 
 def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) -> Blocks:
@@ -80,7 +101,7 @@ def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
     if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
         block = QueryBlock(jnp.int32(0), query, head.mask, head.query_segments)
-        return _attend_block(head, options, prepared, block)
+        return _attend_block(head, options, blocks, prepared, block)
 
     length = head.query.shape[0]
     count = -(-length // rows)
@@ -103,7 +124,7 @@ def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
     def step(received, block):
         if not has_row_masks:
             block = block._replace(mask=head.mask)
-        attended = _attend_block(head, options, prepared, block)
+        attended = _attend_block(head, options, blocks, prepared, block)
         if options.received:
             received += attended.received
         return received, attended._replace(received=None)
@@ -118,18 +139,34 @@ def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
     return attended._replace(received=received)
 
 
-def _attend_block(head: Head, options: Options, prepared: Any, block: QueryBlock) -> Attended:
+def _attend_block(
+    head: Head, options: Options, blocks: Blocks, prepared: Any, block: QueryBlock
+) -> Attended:
     """Compute attention of a block of queries of one head.
 
     Args:
       head: Arguments of the whole head.
       options: Arguments of `attention` that are Python values.
+      blocks: Division of the map into blocks.
       prepared: Second output of `Variant.prepare`, which all blocks share.
       block: Queries of the block, with their mask and segments.
     """
     offset = head.offset + block.start
     scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
+    if blocks.store_scores:
+        scores = _store(scores)
     weighted_values = functools.partial(
         head.variant.block_weighted_values, value=head.value, offset=offset
     )
     return compute_outputs(scores, head, options, block, weighted_values)
+
+
+@jax.custom_jvp
+def _store(scores: Float[Array, "block S"]) -> Float[Array, "block S"]:
+    """Return the scores, after they are written to memory. Derivatives need not be stored."""
+    return jax.lax.optimization_barrier(scores)
+
+
+@_store.defjvp
+def _store_jvp(primals, tangents):
+    return _store(*primals), tangents[0]

@@ -14,6 +14,7 @@ from flax import nnx
 
 from distattn_jax import attention
 from distattn_jax.attention import (
+    SIDES,
     BiasFunction,
     MappingFunction,
     clip,
@@ -22,8 +23,6 @@ from distattn_jax.attention import (
 )
 from distattn_jax.modules.distance_aware import INITIAL_SHAPES
 from distattn_jax.modules.initializers import Initializer, sign_combinations
-
-SIDES = ("before", "after")  # keys before the query and the query's own key, keys after the query
 
 
 class TwoSided(nnx.Module):

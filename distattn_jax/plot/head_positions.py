@@ -21,38 +21,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from distattn_jax.attention import (
+    BIAS_PARAMETER_NAMES,
+    MAPPING_PARAMETER_NAMES,
+    SIDES,
     Adapted,
-    BiasFunction,
     DistanceAware,
     DistanceBias,
     RelativePosition,
     TransformerXL,
     TwoSided,
     Variant,
-    alibi,
-    clip,
-    constant,
-    kerple_log,
-    kerple_power,
-    learnable_sigmoid,
-    linear,
     sinusoid,
 )
 from distattn_jax.plot.style import KEY_OFFSET_LABEL
 
 MAX_RELATION = 16  # largest |j - i| of a relation table on the page, to keep the file small
-SHAPE_NAMES: dict[Any, tuple[str, ...]] = {
-    learnable_sigmoid: ("v",),
-    linear: ("k", "b"),
-    clip: ("threshold",),
-}
-BIAS_PARAMETERS: dict[BiasFunction, tuple[str, ...]] = {
-    alibi: ("slope",),
-    kerple_log: ("r₁", "r₂"),
-    kerple_power: ("r₁", "r₂"),
-    constant: ("c",),
-}
-SIDES = ("before", "after")  # order of axis 1 of the parameters of `TwoSided`
 
 
 class Curves(NamedTuple):
@@ -134,7 +117,7 @@ def describe_heads(
         return _describe_relations(every_head, causal)
     if isinstance(variant, DistanceBias):
         y = _evaluate(every_head, lambda head, positions: head.bias(positions), -offsets)
-        names = BIAS_PARAMETERS.get(variant.function, ())  # type: ignore[arg-type]
+        names = BIAS_PARAMETER_NAMES.get(variant.function, ())  # type: ignore[arg-type]
         curves = [Curves("bias f(i − j)", KEY_OFFSET_LABEL, offsets, y, 0.0)]
         return HeadPositions(_name_numbers(names, every_head.parameters), curves, [])
     if isinstance(variant, TransformerXL | Adapted):
@@ -146,7 +129,7 @@ def describe_heads(
 
 def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
     """Return w, the parameters of the mapping such as v, and the curve of the coefficient."""
-    names = SHAPE_NAMES.get(every_head.mapping, ())
+    names = MAPPING_PARAMETER_NAMES.get(every_head.mapping, ())
     numbers = _name_numbers(("w", *names), (every_head.weight, every_head.shape))
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
     curves = [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)]
@@ -158,12 +141,12 @@ def _describe_sides(every_head: TwoSided, offsets: np.ndarray, causal: bool) -> 
     curves: list[Curves] = []
     numbers: dict[str, np.ndarray] = {}
     if every_head.weight is not None:
-        names = ("w", *SHAPE_NAMES.get(every_head.mapping, ()))
+        names = ("w", *MAPPING_PARAMETER_NAMES.get(every_head.mapping, ()))
         numbers |= _name_numbers(names, (every_head.weight, every_head.shape))
         y = _evaluate(every_head, lambda head, positions: head.factor(positions), -offsets)
         curves.append(Curves("factor f(w|i − j|)", KEY_OFFSET_LABEL, offsets, y, 1.0))
     for function, parameters in zip(every_head.bias, every_head.bias_parameters, strict=True):
-        names = BIAS_PARAMETERS.get(function, ())  # type: ignore[arg-type]
+        names = BIAS_PARAMETER_NAMES.get(function, ())  # type: ignore[arg-type]
         numbers |= _name_numbers(names, parameters)
     if every_head.bias:
         y = _evaluate(every_head, lambda head, positions: head.bias_sum(positions), -offsets)

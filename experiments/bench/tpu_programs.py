@@ -154,8 +154,8 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
-        stack.enter_context(patch(devices, "local_platform", new=lambda: "tpu"))
-        stack.enter_context(patch(devices, "tpu_kinds", new=lambda: [kind]))
+        machine = devices.local_machine()._replace(platform="tpu", tpu_kinds=[kind])
+        stack.enter_context(devices.assumed(machine))
         stack.enter_context(patch(tile_configs, "local_kind", new=lambda: kind))
         if tile is not None:
             config = tile_configs.TileConfig(*tile)

@@ -16,7 +16,7 @@ import jax
 
 import distattn_jax
 from distattn_jax.attention import explain_implementation
-from distattn_jax.attention.devices import local_platform
+from distattn_jax.attention.devices import local_machine
 from distattn_jax.train import DataConfig, OutputConfig
 from distattn_jax.train.run import environment
 from experiments.bench import variants
@@ -141,7 +141,7 @@ def explain_kernels(variant: str, dtype: str) -> Kernels:
     x = jax.ShapeDtypeStruct((SHAPE.batch, SHAPE.length, SHAPE.heads, SHAPE.width), dtype)
     explanation = explain_implementation(x, x, x, jax.eval_shape(make, jax.random.key(0)))
     by_platform = {"cpu": explanation.cpu, "tpu": explanation.tpu}
-    choice = by_platform.get(local_platform(), explanation.gpu)
+    choice = by_platform.get(local_machine().platform, explanation.gpu)
     return Kernels(variant, dtype, choice.implementation, choice.passed_over)
 
 

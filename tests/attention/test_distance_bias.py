@@ -1,5 +1,6 @@
 """Biases of relative positions: values of the functions, their parameters and their gradients."""
 
+import functools
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from distattn_jax.attention import (
     BIAS_FUNCTIONS,
     DistanceBias,
+    DotProduct,
     T5Buckets,
     alibi,
     alibi_slopes,
@@ -21,6 +23,7 @@ from distattn_jax.attention import (
     kerple_log,
     kerple_power,
     t5_buckets,
+    xla,
 )
 from tests import oracles
 from tests.attention.cases import CLOSE, Sizes, inputs, run_attention, select_implementation
@@ -146,9 +149,47 @@ def test_equal_options_of_buckets_do_not_retrace():
     assert len(traces) == 1
 
 
-def test_cudnn_refuses_the_variant_and_none_falls_back(monkeypatch):
-    monkeypatch.setattr(devices, "cuda_capabilities", lambda: [9.0])
+def test_cudnn_refuses_the_variant_and_none_falls_back():
+    machine = devices.local_machine()._replace(cuda_capabilities=[9.0])
     qkv, variant = inputs(Sizes(), "bfloat16"), DistanceBias(jnp.ones(3), alibi)
-    with pytest.raises(ValueError, match="DistanceBias cannot be written as dot-product attention"):
-        attention(*qkv, variant, implementation="cudnn")
-    assert attention(*qkv, variant).values.shape == (2, 5, 3, 6)
+    message = "DistanceBias cannot be written as dot-product attention"
+    with devices.assumed(machine):
+        with pytest.raises(ValueError, match=message):
+            attention(*qkv, variant, implementation="cudnn")
+        assert attention(*qkv, variant).values.shape == (2, 5, 3, 6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "dtype", "is_stored"),
+    [(64, "float32", True), (8, "float32", False), (64, "bfloat16", False)],
+)
+def test_a_gpu_stores_the_scores_of_large_batches_before_the_softmax(batch, dtype, is_stored):
+    """XLA's softmax takes a row of the bias with all examples that share it, and is then slow."""
+    array = jax.ShapeDtypeStruct((batch, 256, 2, 8), dtype)
+
+    def trace(variant):
+        call = functools.partial(attention, variant=variant, implementation="xla")
+        with devices.assumed(devices.local_machine()._replace(platform="cuda")):
+            return str(jax.make_jaxpr(lambda query: call(query, query, query))(array))
+
+    bias = DistanceBias(jnp.ones(2), alibi)
+    assert ("optimization_barrier" in trace(bias)) == is_stored
+    assert "optimization_barrier" not in trace(DotProduct())
+
+
+def test_stored_scores_have_all_derivatives(monkeypatch):
+    monkeypatch.setattr(xla, "LARGEST_TILE", 1)
+
+    def loss(implementation, arguments):
+        *qkv, slope = arguments
+        values = attention(*qkv, DistanceBias(slope, alibi), implementation=implementation).values
+        return jnp.sin(values).sum()
+
+    def differentiate(implementation):
+        arguments = (*QKV, jnp.asarray([0.1, 0.2, 0.3]))
+        gradient = jax.grad(functools.partial(loss, implementation))
+        return jax.jit(lambda x: jax.jvp(gradient, (x,), (x,)))(arguments)
+
+    with devices.assumed(devices.local_machine()._replace(platform="cuda")):
+        stored = differentiate("xla")
+    chex.assert_trees_all_close(stored, differentiate("reference"), **CLOSE)

@@ -8,7 +8,6 @@ import sys
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from flax import nnx
@@ -28,16 +27,10 @@ from distattn_jax.attention import (
 from distattn_jax.modules.dropout import dropout
 from tests.attention.cases import IMPLEMENTATIONS, Sizes, inputs, select_implementation
 
+pytestmark = pytest.mark.usefixtures("without_shape_checker")
 ONES = np.ones(4, np.float32)
 TOKENS = np.ones((1, 3, 4), np.float32)
 QKV = [np.asarray(x) for x in inputs(Sizes(queries=3, keys=3, heads=4, value_width=4), "float32")]
-
-
-@pytest.fixture(autouse=True)
-def _without_shape_checker():
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def attend(variant=None, arrays=QKV, **arguments):

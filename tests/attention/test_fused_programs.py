@@ -202,10 +202,10 @@ def test_a_mask_with_segments_in_persistent_kernels_fits_into_shared_memory(vari
 
 
 @pytest.fixture(params=["cuda", "tpu"])
-def platform(request, monkeypatch):
+def platform(request):
     """Let `implementation="pallas"` select the kernels for a platform."""
-    monkeypatch.setattr(devices, "local_platform", lambda: request.param)
-    return request.param
+    with devices.assumed(devices.local_machine()._replace(platform=request.param)):
+        yield request.param
 
 
 CALLS = {"cuda": "mosaic_gpu", "tpu": "tpu_custom_call"}  # of kernels in programs, by platform

@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import pytest
 from jax.experimental.mosaic.gpu.core import artificial_shared_memory_limit
 
@@ -109,9 +108,8 @@ def needed_bytes(plan, operands, configs):
 
 
 @pytest.mark.parametrize("scoring", SCORINGS.values(), ids=SCORINGS)
-def test_the_kernels_of_every_call_fit_into_shared_memory(scoring, monkeypatch):
+def test_the_kernels_of_every_call_fit_into_shared_memory(scoring, without_shape_checker):
     # The checks of types would take most of the time.
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     switches = ("segments", "received", "dropout")
     # Kernels multiply tables only of heads up to 64 wide.
     widths = (16, 32, 64) if scoring.multiplies_tables else (16, 32, 64, 128)

@@ -68,9 +68,9 @@ def chosen(monkeypatch):
         implementation.update(branches)
         return fallback(call)
 
-    monkeypatch.setattr(devices, "cuda_capabilities", lambda: [9.0])
     monkeypatch.setattr(implementations, "_run_on_platform", run_on_platform)
-    return implementation
+    with devices.assumed(devices.local_machine()._replace(cuda_capabilities=[9.0])):
+        yield implementation
 
 
 @pytest.mark.parametrize(
@@ -137,25 +137,26 @@ def test_cudnn_equals_the_reference(name, queries, arguments):
     ("platform", "tokens", "has_blocks"),
     [("cpu", 2048, True), ("cuda", 2048, False), ("rocm", 2048, False), ("cuda", 4096, True)],
 )
-def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blocks, monkeypatch):
+def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blocks):
     """The maps of 2,048 and 4,096 tokens have 512 MiB and 2 GiB."""
-    monkeypatch.setattr(devices, "local_platform", lambda: platform)
     array = jax.ShapeDtypeStruct((4, tokens, 8, 8), "float32")
 
     def loss(query):
         return attention(query, query, query, DotProduct(), implementation="xla").values.sum()
 
-    assert ("scan[" in str(jax.make_jaxpr(jax.grad(loss))(array))) == has_blocks
+    with devices.assumed(devices.local_machine()._replace(platform=platform)):
+        program = str(jax.make_jaxpr(jax.grad(loss))(array))
+    assert ("scan[" in program) == has_blocks
 
 
 def test_the_largest_map_of_a_gpu_is_a_setting(monkeypatch):
-    monkeypatch.setattr(devices, "local_platform", lambda: "cuda")
     array = jax.ShapeDtypeStruct((1, 64, 2, 8), "float32")
 
     def count_rows(limit):
         monkeypatch.setattr(xla, "LARGEST_GPU_MAP", limit)
         call = functools.partial(attention, variant=DotProduct(), implementation="xla")
-        program = jax.make_jaxpr(lambda query: call(query, query, query))(array)
+        with devices.assumed(devices.local_machine()._replace(platform="cuda")):
+            program = jax.make_jaxpr(lambda query: call(query, query, query))(array)
         return {
             shape[-2]
             for shape in iterate_shapes(program.jaxpr)

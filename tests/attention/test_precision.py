@@ -90,7 +90,9 @@ def test_precision_of_32_bit_products_does_not_reach_kernels_for_16_bit_inputs()
         options = {"precision": "TF32_TF32_F32", "implementation": "pallas"}
         return attention(x, x, x, DotProduct(), **options)
 
-    with devices.assumed(devices.Machine("tpu", [], ["TPU v5e"], devices.jax_version())):
+    with devices.assumed(
+        devices.Machine("tpu", [], ["TPU v5e"], devices.local_machine().jax_version)
+    ):
         traced = jax.jit(attend).trace(x)
     assert "tpu_custom_call" in traced.lower(lowering_platforms=("tpu",)).as_text()
 

@@ -104,9 +104,9 @@ def test_the_error_names_the_reason_and_none_falls_back(
     implementation, platform, reason, arguments, monkeypatch
 ):
     call = DEFAULTS | arguments
-    monkeypatch.setattr(devices, "local_platform", lambda: platform)
-    monkeypatch.setattr(devices, "cuda_capabilities", lambda: call["capabilities"])
-    monkeypatch.setattr(devices, "tpu_kinds", lambda: call["tpu_kinds"])
+    machine = devices.local_machine()._replace(
+        platform=platform, cuda_capabilities=call["capabilities"], tpu_kinds=call["tpu_kinds"]
+    )
     monkeypatch.setattr(transformer_xl, "LARGEST_POSITIONS", call["largest_positions"])
     if platform == "cuda":
         monkeypatch.setattr(fused_kernels, "OLDEST_JAX", call["oldest_jax"])
@@ -114,9 +114,10 @@ def test_the_error_names_the_reason_and_none_falls_back(
     qkv = query, key.astype(call["key_dtype"] or key.dtype), value
     variant, options = call["variant"], {k: v for k, v in arguments.items() if k not in DEFAULTS}
     message = f"{implementation!r} does not support this call: .*{re.escape(reason)}.*Change that"
-    with pytest.raises(ValueError, match=message):
-        attention(*qkv, variant, implementation=implementation, **options)
-    fallback = jax.eval_shape(lambda: attention(*qkv, variant, **options))
+    with devices.assumed(machine):
+        with pytest.raises(ValueError, match=message):
+            attention(*qkv, variant, implementation=implementation, **options)
+        fallback = jax.eval_shape(lambda: attention(*qkv, variant, **options))
     assert fallback.values.shape == (2, 5, 3, 6)
 
 

@@ -40,7 +40,8 @@ LONG = SIZES._replace(queries=130, keys=600)  # two groups of 128 queries, three
 def _small_tiles_on_a_tpu(monkeypatch):
     monkeypatch.setattr(tile_configs, "DEFAULT", tile_configs.TileConfig(128, 128))
     monkeypatch.setattr(distance_tiles, "MOST_TILES", 2)  # Diagonals of tiles share them.
-    monkeypatch.setattr(devices, "local_platform", lambda: "tpu")
+    with devices.assumed(devices.local_machine()._replace(platform="tpu")):
+        yield
 
 
 @pytest.fixture

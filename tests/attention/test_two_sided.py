@@ -3,7 +3,6 @@
 import chex
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -17,14 +16,6 @@ W, V, C, A, B = (x for x in random_arrays(2, *[(HEADS, 2)] * 5, dtype="float32")
 
 def values(variant, **arguments):
     return attention(*QKV, variant, **arguments).values
-
-
-@pytest.fixture
-def without_annotations():
-    """Turn off the checks of annotations, which users do not have."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def both(x):
@@ -101,7 +92,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("message", ERRORS)
-def test_errors_name_the_argument(message, without_annotations):
+def test_errors_name_the_argument(message, without_shape_checker):
     with pytest.raises((TypeError, ValueError)) as caught:
         values(ERRORS[message]())
     assert message in str(caught.value)

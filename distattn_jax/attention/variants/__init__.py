@@ -3,6 +3,7 @@
 from distattn_jax.attention.variants.adapted import Adapted
 from distattn_jax.attention.variants.bias_functions import (
     BIAS_FUNCTIONS,
+    BIAS_PARAMETER_NAMES,
     BiasFunction,
     T5Buckets,
     alibi,
@@ -25,6 +26,7 @@ from distattn_jax.attention.variants.distance_aware import (
 from distattn_jax.attention.variants.distance_bias import DistanceBias
 from distattn_jax.attention.variants.dot_product import DotProduct
 from distattn_jax.attention.variants.mappings import (
+    MAPPING_PARAMETER_NAMES,
     MAPPINGS,
     MappingFunction,
     clip,
@@ -36,7 +38,7 @@ from distattn_jax.attention.variants.mappings import (
 from distattn_jax.attention.variants.relative_position import RelativePosition
 from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.transformer_xl import TransformerXL
-from distattn_jax.attention.variants.two_sided import TwoSided
+from distattn_jax.attention.variants.two_sided import SIDES, TwoSided
 from distattn_jax.attention.variants.variant import Variant, product, promote, static, variant
 from distattn_jax.attention.variants.variant import (
     compute_relative_positions as compute_relative_positions,
@@ -45,7 +47,10 @@ from distattn_jax.attention.variants.variant import (
 __all__ = [
     "ADJUSTMENTS",
     "BIAS_FUNCTIONS",
+    "BIAS_PARAMETER_NAMES",
     "MAPPINGS",
+    "MAPPING_PARAMETER_NAMES",
+    "SIDES",
     "Adapted",
     "Adjustment",
     "BiasFunction",

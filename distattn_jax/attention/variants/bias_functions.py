@@ -186,7 +186,7 @@ def find_bias_function(function: BiasFunction | str) -> BiasFunction:
 
 # Names of the arrays of parameters with one number per head. One array stands alone, two arrays are
 # a tuple.
-PARAMETER_NAMES: dict[BiasFunction, tuple[str, ...]] = {
+BIAS_PARAMETER_NAMES: dict[BiasFunction, tuple[str, ...]] = {
     alibi: ("slope",),
     kerple_log: ("r₁", "r₂"),
     kerple_power: ("r₁", "r₂"),

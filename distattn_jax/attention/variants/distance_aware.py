@@ -33,7 +33,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from distattn_jax.attention.variants.mappings import (
-    SHAPE_NAMES,
+    MAPPING_PARAMETER_NAMES,
     MappingFunction,
     find_mapping,
     largest_exponent,
@@ -156,10 +156,10 @@ class DistanceAware(Variant):
         check_one_number_per_head("DistanceAware.weight", self.weight, heads)
         if self.score_bias is not None:
             check_one_number_per_head("DistanceAware.score_bias", self.score_bias, heads)
-        if self.mapping not in SHAPE_NAMES:
+        if self.mapping not in MAPPING_PARAMETER_NAMES:
             super().check(heads, width, value_width)
             return
-        names = SHAPE_NAMES[self.mapping]
+        names = MAPPING_PARAMETER_NAMES[self.mapping]
         arrays = jax.tree.leaves(self.shape) if len(names) != 1 else [self.shape]
         if len(arrays) != len(names):
             wanted = f"({', '.join(names)})" if names else "(), without arrays"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Num, PyTree
 
 from distattn_jax.attention.variants.bias_functions import (
-    PARAMETER_NAMES,
+    BIAS_PARAMETER_NAMES,
     BiasFunction,
     T5Buckets,
     find_bias_function,
@@ -46,6 +46,8 @@ class DistanceBias(Variant):
     parameters: PyTree[Float[Array, "_ ..."]]
     function: BiasFunction | str = static()
 
+    adds_bias = True
+
     def __post_init__(self):
         object.__setattr__(self, "function", find_bias_function(self.function))
 
@@ -63,7 +65,7 @@ class DistanceBias(Variant):
         return bias
 
     def check(self, heads, width, value_width):
-        names = PARAMETER_NAMES.get(self.function)
+        names = BIAS_PARAMETER_NAMES.get(self.function)
         if names is not None:
             arrays = [self.parameters] if len(names) == 1 else self.parameters
             if not isinstance(arrays, list | tuple) or len(arrays) != len(names):

@@ -94,7 +94,7 @@ def find_mapping(mapping: MappingFunction | str) -> MappingFunction:
 
 
 # Names of the arrays in `shape`. One array stands alone, several arrays are a tuple.
-SHAPE_NAMES: dict[MappingFunction, tuple[str, ...]] = {
+MAPPING_PARAMETER_NAMES: dict[MappingFunction, tuple[str, ...]] = {
     learnable_sigmoid: ("v",),
     sigmoid: (),
     exponent: (),
