@@ -17,7 +17,7 @@ from distattn_jax.attention import (
     attention,
     early_add,
 )
-from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused import derivative, small_scores
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.gpu import tile_configs
 from tests import oracles
@@ -37,6 +37,7 @@ from tests.attention.test_fused import (
     compare_with_reference,
     inputs_with_large_padding,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
+    make_mask,
     outputs_and_gradients,
     run_oracle,
     tile_sizes,  # noqa: F401
@@ -308,3 +309,45 @@ def test_a_bias_with_twelve_parameters_in_several_blocks_of_a_head(monkeypatch):
     variant = DistanceBias(parameters, cosines)
     compare_with_reference(inputs(sizes, "float16"), variant, query_offset=jnp.asarray([-50, 3]))
     jax.clear_caches()
+
+
+# The factor of the first head falls to 0 on both sides. That of the second falls after the query.
+FALLING = TwoSided(
+    *jnp.asarray([[[-0.4, -0.3], [0.2, -0.5]], [[0.3, 0.2], [0.1, 0.2]]]),
+    (
+        jnp.asarray([[0.5, -0.3], [0.2, 0.4]]),
+        (jnp.asarray([[1.0, 0.7], [1.2, 0.9]]), jnp.asarray([[0.1, 0.3], [0.2, 0.1]])),
+    ),
+    ("constant", "kerple_log"),
+    tolerance=2.0**-10,
+)
+ZERO_PRODUCTS = {
+    "all outputs": {"received": True, "logsumexp": True, "key_lengths": jnp.asarray([250])},
+    "causal mask and dropout": {"is_causal": True, **DROPOUT},
+    "window and mask of keys": {"local_window_size": (150, 90), "mask": make_mask(1, 2, 1, 256)},
+    "mask of pairs": {"mask": make_mask(1, 1, 70, 256), "received": True},
+    "segments and dropout": {
+        "query_segments": jnp.arange(80, 150)[None] // 120,
+        "key_segments": jnp.arange(256)[None] // 120,
+        **DROPOUT,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ZERO_PRODUCTS)
+def test_scores_are_the_bias_where_the_factor_falls_to_zero(name, monkeypatch):
+    """The scores of all heads are small, so that their softmax needs no maximum."""
+    monkeypatch.setattr(small_scores, "MIN_LENGTH", 1)
+    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
+    arguments = {"query_offset": 80, **ZERO_PRODUCTS[name]}
+    compare_with_reference(inputs(sizes, "bfloat16"), FALLING, **arguments)
+    jax.clear_caches()
+
+
+def test_scores_are_a_large_bias_where_the_factor_falls_to_zero():
+    """In float16, the softmax needs a maximum. The first tile has the largest scores of a query."""
+    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16)
+    biases = (jnp.asarray([[-0.15, 20.0], [30.0, -25.0]]),)
+    variant = dataclasses.replace(FALLING, bias=("alibi", "constant"))
+    variant = dataclasses.replace(variant, bias_parameters=(biases[0] / 200, biases[0]))
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=100)

@@ -4,7 +4,7 @@ The rows of a block are queries and the columns of its tiles are keys, or the ro
 columns are queries. Each restriction (lengths, window, masks, segments, reach) limits the columns
 that a block sees: see `visible_columns`. The columns that satisfy all restrictions, and the
 distances, determine the kinds and runs of tiles: see `tile_runs`. For example, the distance
-function is constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
+function is constant in FAR tiles, and all products q · k of ZERO tiles are treated as 0.
 
 A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
 therefore contains only the kinds that the call needs. There are two cases:
@@ -198,7 +198,8 @@ def schedule_blocks(
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
     for run in (*first_far, near, *last_far):
         plain = run.intersect(first, last)
-        if inputs.has_small_scores is not None and not run.kind.is_zero:
+        has_scores = distinctions.zero_scores or not run.kind.is_zero
+        if inputs.has_small_scores is not None and has_scores:
             runs += tile_runs.separate_small_scores(plain, inputs.has_small_scores[:, :, None])
         else:
             runs.append(plain)

@@ -15,6 +15,7 @@ use the same part of shared memory, one after the other. Only a GPU can check th
 interpreter runs plain JAX instead.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -84,16 +85,13 @@ def clear_buffer(context: WarpgroupContext) -> None:
     plgpu.commit_smem()
 
 
-def read(context: WarpgroupContext, tile: Tile) -> Tables:
+def read(context: WarpgroupContext, tile: Tile, names: Iterable[str]) -> Tables:
     """Load the sums of the diagonals of a tile, as the earlier tiles have left them.
 
-    The dict has one array for each table, and is empty if the kernel sums no table. A kernel calls
-    this function long before `add`, because global memory is slow.
+    The dict has one array for each of the tables in `names`. A kernel calls this function long
+    before `add`, because global memory is slow.
     """
-    return {
-        name: mosaic.load_per_thread(_locate_diagonals(context, tile, name))
-        for name in context.summed
-    }
+    return {name: mosaic.load_per_thread(_locate_diagonals(context, tile, name)) for name in names}
 
 
 def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) -> None:
