@@ -322,13 +322,13 @@ FALLING = TwoSided(
     tolerance=2.0**-10,
 )
 ZERO_PRODUCTS = {
-    "all outputs": {"received": True, "logsumexp": True, "key_lengths": jnp.asarray([250])},
+    "all outputs": {"received": True, "logsumexp": True, "key_lengths": jnp.asarray([310])},
     "causal mask and dropout": {"is_causal": True, **DROPOUT},
-    "window and mask of keys": {"local_window_size": (150, 90), "mask": make_mask(1, 2, 1, 256)},
-    "mask of pairs": {"mask": make_mask(1, 1, 70, 256), "received": True},
+    "window and mask of keys": {"local_window_size": (150, 190), "mask": make_mask(1, 2, 1, 320)},
+    "mask of pairs": {"mask": make_mask(1, 1, 70, 320), "received": True},
     "segments and dropout": {
-        "query_segments": jnp.arange(80, 150)[None] // 120,
-        "key_segments": jnp.arange(256)[None] // 120,
+        "query_segments": jnp.arange(120, 190)[None] // 150,
+        "key_segments": jnp.arange(320)[None] // 150,
         **DROPOUT,
     },
 }
@@ -338,16 +338,14 @@ ZERO_PRODUCTS = {
 def test_scores_are_the_bias_where_the_factor_falls_to_zero(name, monkeypatch):
     """The scores of all heads are small, so that their softmax needs no maximum."""
     monkeypatch.setattr(small_scores, "MIN_LENGTH", 1)
-    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16, key_heads=1)
-    arguments = {"query_offset": 80, **ZERO_PRODUCTS[name]}
+    sizes = Sizes(batch=1, queries=70, keys=320, heads=2, width=16, value_width=16, key_heads=1)
+    arguments = {"query_offset": 120, **ZERO_PRODUCTS[name]}
     compare_with_reference(inputs(sizes, "bfloat16"), FALLING, **arguments)
-    jax.clear_caches()
 
 
 def test_scores_are_a_large_bias_where_the_factor_falls_to_zero():
     """In float16, the softmax needs a maximum. The first tile has the largest scores of a query."""
-    sizes = Sizes(batch=1, queries=70, keys=256, heads=2, width=16, value_width=16)
-    biases = (jnp.asarray([[-0.15, 20.0], [30.0, -25.0]]),)
-    variant = dataclasses.replace(FALLING, bias=("alibi", "constant"))
-    variant = dataclasses.replace(variant, bias_parameters=(biases[0] / 200, biases[0]))
-    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=100)
+    sizes = Sizes(batch=1, queries=70, keys=320, heads=2, width=16, value_width=16)
+    biases = jnp.asarray([[-30.0, -31.0], [40.0, 41.0]]), jnp.asarray([[-0.01, 0.01], [0.0, -0.01]])
+    variant = dataclasses.replace(FALLING, bias=("constant", "alibi"), bias_parameters=biases)
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=120)

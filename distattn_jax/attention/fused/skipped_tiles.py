@@ -58,6 +58,12 @@ def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     return has_zeros and has_constants and is_free
 
 
+def visits_bias(plan: Plan, operands: Operands) -> bool:
+    """Return True if kernels visit the tiles beyond the radius because their scores are a bias."""
+    has_bias = operands.bias_table is not None and operands.is_zero_beyond_radius is not None
+    return has_bias and not has_sums(plan, operands, drops_weights=True)
+
+
 def is_restricted(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     """Return True if a mask, segments, a window or dropout leave no sums over skipped tiles."""
     return (

@@ -15,6 +15,8 @@ use the same part of shared memory, one after the other. Only a GPU can check th
 interpreter runs plain JAX instead.
 """
 
+import functools
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -94,7 +96,19 @@ def read(context: WarpgroupContext, tile: Tile, names: Iterable[str]) -> Tables:
     return {name: mosaic.load_per_thread(_locate_diagonals(context, tile, name)) for name in names}
 
 
-def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) -> None:
+def read_factors(context: WarpgroupContext, tile: Tile, name: str) -> jax.Array:
+    """Load one number for each diagonal of a tile from a vector of `KernelInputs.gathered`."""
+    count = count_diagonals(tile.shape[1])
+    return mosaic.load_per_thread(context.global_rows(name, tile.diagonal, count))
+
+
+def add(
+    context: WarpgroupContext,
+    tile: Tile,
+    sums: Tables,
+    entries: Tables,
+    factors: jax.Array | None = None,
+) -> None:
     """Add the entries of a tile to the sums of their diagonals, and store the sums.
 
     All threads of the warpgroup must pass a barrier before the next call of `read` or `add`.
@@ -102,18 +116,20 @@ def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) ->
     Args:
       sums: Result of `read` for the tile.
       entries: One number for each entry of the tile, for each table.
+      factors: Result of `read_factors`: numbers by which the entries are multiplied. None means 1.
     """
     count = count_diagonals(tile.shape[1])
     for i, (name, total) in enumerate(sums.items()):
         if is_interpreted():
-            total += _sum_diagonals(entries[name], count)
+            added = _sum_diagonals(entries[name], count)
         else:
             buffer = context.scratch[SCRATCH]
             if i > 0:  # All threads must have read the sums of the previous table.
                 plgpu.commit_smem()
             _write_warp_sums(buffer, entries[name], count + SLACK)
-            for warp in range(WARPS):
-                total += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])
+            parts = [buffer.at[pl.ds(warp * (count + SLACK), count)] for warp in range(WARPS)]
+            added = functools.reduce(operator.add, map(mosaic.load_per_thread, parts))
+        total += added if factors is None else added * factors
         _locate_diagonals(context, tile, name)[...] = total
 
 

@@ -36,9 +36,10 @@ from distattn_jax.attention.fused.gpu import (
     relation_rows,
     tile_weights,
 )
+from distattn_jax.attention.fused.gpu.kernel_arrays import BIAS_WEIGHTS
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
-from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility, weigh_bias
+from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES, KernelCall
 from distattn_jax.attention.fused.relations import AFTER
@@ -122,6 +123,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def step_of_bias(context, tile, negative_delta):
         """Add the gradient of the bias in a tile whose products q · k are treated as 0."""
         table_sums = diagonal_sums.read(context, tile, (BIAS_TABLE,))
+        bias_weights = diagonal_sums.read_factors(context, tile, BIAS_WEIGHTS)
         tile.skip("key")
         per_row = negative_delta
         per_column = tile.load_vector("received_cotangent") if has_received else None
@@ -134,9 +136,8 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         tile.release("value")
         weights = mosaic.expand_per_row(jnp.exp2(-context.vectors["logsumexp"]), tile.shape)
-        weights *= weigh_bias(context, tile)
         visible = view_visibility(context, tile)
-        score_gradient = tile_weights.compute_score_gradient(
+        gradient = tile_weights.compute_score_gradient(
             context,
             tile,
             weights if visible is None else jnp.where(visible, weights, 0.0),
@@ -145,8 +146,9 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             per_column=per_column,
             kept_factors=dropout_tiles.kept_factors(context, tile),
         )
-        gradient = {BIAS_TABLE: scale_gradient(context, score_gradient)}
-        diagonal_sums.add(context, tile, table_sums, gradient)
+        # All entries of a diagonal have the factor 2^bias. Their sum is multiplied by it.
+        gradients = {BIAS_TABLE: scale_gradient(context, gradient)}
+        diagonal_sums.add(context, tile, table_sums, gradients, bias_weights)
 
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state

@@ -115,24 +115,20 @@ def make_context(
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
         tables={name: ref.at[slot] for name, ref in memory.tables.items()},
         visited_columns=_find_visited_columns(kernel, grid_index, warpgroup),
-        summed=locate_sums(kernel, grid_index, warpgroup),
+        summed=locate_sums(kernel, warpgroup),
     )
 
 
-def locate_sums(kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array) -> dict[str, Any]:
+def locate_sums(kernel: Kernel, warpgroup: jax.Array) -> dict[str, Any]:
     """Return references to the vectors of `KernelBody.summed` that belong to a warpgroup.
 
+    All blocks of rows that a thread block computes have the same vectors.
+
     Args:
-      grid_index: Example, head and block of rows.
       warpgroup: Index of the warpgroup.
     """
-    warpgroups = kernel.config.warpgroups
-    vectors = {}
-    for name in kernel.body.summed:
-        ref = kernel.outputs[name]
-        part = lax.rem(grid_index.block, ref.shape[2] // warpgroups) * warpgroups + warpgroup
-        vectors[name] = ref.at[grid_index.example, grid_index.head, part]
-    return vectors
+    part = lax.axis_index("thread_block") * kernel.config.warpgroups + warpgroup
+    return {name: kernel.outputs[name].at[part] for name in kernel.body.summed}
 
 
 def _find_visited_columns(

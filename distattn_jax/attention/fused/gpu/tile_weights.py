@@ -12,6 +12,7 @@ from distattn_jax.attention.fused.gpu.tile_view import view_visibility, weigh_bi
 from distattn_jax.attention.fused.score_map import TileView, read_lengths
 
 Shape = tuple[int, int]  # rows and columns of a tile
+RECIPROCAL_SUM = "reciprocal_sum"  # name of a vector with 2^-logsumexp for each query
 
 
 def compute_weights(
@@ -43,7 +44,11 @@ def weigh_zero_scores(context: WarpgroupContext, tile: Tile) -> jax.Array:
     the tile must be keys, and its columns must be queries.
     """
     visible, bias_weights = view_visibility(context, tile), weigh_bias(context, tile)
-    weights = mosaic.expand_per_column(jnp.exp2(-tile.load_vector("logsumexp")), tile.shape)
+    if RECIPROCAL_SUM in tile.ring_names:
+        weights = tile.load_vector(RECIPROCAL_SUM)
+    else:
+        weights = jnp.exp2(-tile.load_vector("logsumexp"))
+    weights = mosaic.expand_per_column(weights, tile.shape)
     if bias_weights is not None:
         weights *= bias_weights
     return weights if visible is None else jnp.where(visible, weights, 0.0)
