@@ -133,6 +133,11 @@ def add(
         _locate_diagonals(context, tile, name)[...] = total
 
 
+def wait_for_threads() -> None:
+    """Wait until all threads of the warpgroup have completed `add`."""
+    plgpu.commit_smem()
+
+
 def _locate_diagonals(context: WarpgroupContext, tile: Tile, name: str) -> Any:
     """Return a reference to the sums of the diagonals of a tile for a table in global memory."""
     return context.summed[name].at[pl.ds(tile.diagonal, count_diagonals(tile.shape[1]))]

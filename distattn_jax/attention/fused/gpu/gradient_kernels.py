@@ -149,6 +149,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         # All entries of a diagonal have the factor 2^bias. Their sum is multiplied by it.
         gradients = {BIAS_TABLE: scale_gradient(context, gradient)}
         diagonal_sums.add(context, tile, table_sums, gradients, bias_weights)
+        diagonal_sums.wait_for_threads()  # The tile may have loaded no vector: see `make_tile`.
 
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state
