@@ -323,9 +323,7 @@ FALLING = TwoSided(
 )
 ZERO_PRODUCTS = {
     "all outputs": {"received": True, "logsumexp": True, "key_lengths": jnp.asarray([310])},
-    "causal mask and dropout": {"is_causal": True, **DROPOUT},
     "window and mask of keys": {"local_window_size": (150, 190), "mask": make_mask(1, 2, 1, 320)},
-    "mask of pairs": {"mask": make_mask(1, 1, 70, 320), "received": True},
     "segments and dropout": {
         "query_segments": jnp.arange(120, 190)[None] // 150,
         "key_segments": jnp.arange(320)[None] // 150,
@@ -347,5 +345,17 @@ def test_scores_are_a_large_bias_where_the_factor_falls_to_zero():
     """In float16, the softmax needs a maximum. The first tile has the largest scores of a query."""
     sizes = Sizes(batch=1, queries=70, keys=320, heads=2, width=16, value_width=16)
     biases = jnp.asarray([[-30.0, -31.0], [40.0, 41.0]]), jnp.asarray([[-0.01, 0.01], [0.0, -0.01]])
-    variant = dataclasses.replace(FALLING, bias=("constant", "alibi"), bias_parameters=biases)
-    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=120)
+    variant = TwoSided(
+        2 * FALLING.weight, FALLING.shape, biases, ("constant", "alibi"), tolerance=1e-5
+    )
+    mask = make_mask(1, 1, 70, 320)
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=120, mask=mask)
+
+
+def test_heads_with_different_work_share_thread_blocks(monkeypatch):
+    """Three blocks of queries have four thread blocks for the two heads."""
+    monkeypatch.setattr(tile_configs, "count_processors", lambda: 4)
+    jax.clear_caches()  # compiled programs contain the order of the blocks
+    sizes = Sizes(batch=1, queries=270, keys=250, heads=2, width=16, value_width=16)
+    compare_with_reference(inputs(sizes, "float16"), FALLING, is_causal=True)
+    jax.clear_caches()
