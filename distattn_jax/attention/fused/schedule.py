@@ -73,8 +73,8 @@ class ScheduleInputs(NamedTuple):
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. One number, or one for keys before and one for keys after the query. None
         means that no tile is far.
-      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
-        None means that there are no such heads.
+      is_zero_beyond_radius: True for heads whose products q · k beyond the radius are all treated
+        as 0. None means that there are no such heads.
       reach: Largest distance of a key before a query, and of a key after a query, that kernels may
         not skip: see `forgetting`. None means that no tile is skipped for this reason.
       has_small_scores: True for heads whose scores are all small: see `small_scores`. None means
@@ -150,7 +150,7 @@ def schedule_blocks(
       tile_columns: Number of columns in a tile.
       is_transposed: True if the rows are keys, False if the rows are queries.
       distinctions: Differences between tiles that require separate loops.
-      visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
+      visits_zero_tiles: If False, skip the tiles whose products q · k are all treated as 0.
       keeps_column_order: If True, always visit the tiles in the order of their columns. If False,
         segments or a mask of pairs change the order: runs of the same kind become neighbours.
     """
@@ -359,7 +359,7 @@ class CallSchedules:
           is_transposed: True if the rows are keys, False if the rows are queries.
           drops_weights: True if the kernel sums weights after dropout. This has no effect if the
             call has no dropout.
-          needs_zero_tiles: False if the kernel may skip tiles whose scores are treated as 0.
+          needs_zero_tiles: False if the kernel may skip tiles whose products are treated as 0.
           separates_small_scores: True if heads with small scores get their own kinds of tiles (see
             `TileKind.has_small_scores`).
         """
@@ -395,7 +395,7 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if a kernel must visit the tiles whose scores are treated as 0.
+        """Return True if a kernel must visit the tiles whose products q · k are treated as 0.
 
         A kernel skips these tiles if it can add precomputed sums instead: see `skipped_tiles`.
         """

@@ -275,9 +275,9 @@ def divide_by_distance(
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the rows of a
         block are queries, -1 if they are keys.
       has_radius: True if the heads have a radius. If False, no tile is far.
-      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
+      is_zero_beyond_radius: True for heads whose products beyond the radius are treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles whose scores are treated as 0 may be masked. All of these
+      masks_zero_tiles: True if tiles whose products are treated as 0 may be masked. All of these
         tiles then have `TileKind.is_masked`, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]
