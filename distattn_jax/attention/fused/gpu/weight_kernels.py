@@ -72,6 +72,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     width, dtype = values_type.shape[-1], values_type.dtype
     has_weights = score_map.scoring.has_relation_weights
     multiplies_tables = score_map.scoring.multiplies_tables
+    has_bias = score_map.scoring.distinctions.zero_scores
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
     def initialize(context):
@@ -148,7 +149,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         Args:
           maximum: Running maximum of each row before the tile.
         """
-        if tile.kind.is_zero and not score_map.scoring.distinctions.zero_scores:
+        if tile.kind.is_zero and not has_bias:
             return weigh_zeros(context, tile, maximum)
         view = view_scores(context, tile)
         # before the weights replace the scores in the registers
@@ -166,6 +167,13 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             )
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
+        may_be_small = tile.kind.has_small_scores or tile.kind.is_masked
+        if has_bias and may_be_small and "initial_maximum" in context.scalars:
+            # Relative to a maximum, the largest weight is 1, and is not rounded. Relative to 0, it
+            # is rounded. Its share of the sum is exact again if the sum is that of rounded weights.
+            # The gradient of a bias is often a small sum of large numbers, which needs this.
+            weights = weights.astype(dtype)
+            return new_maximum, weights, mosaic.sum_rows(registers.widen(weights))
         return new_maximum, weights, mosaic.sum_rows(weights)
 
     def step(context, tile, state):
