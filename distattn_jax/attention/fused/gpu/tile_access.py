@@ -11,7 +11,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu import mosaic, registers
-from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder, Share
+from distattn_jax.attention.fused.gpu.kernel_body import (
+    GridIndex,
+    KernelInputs,
+    Tile,
+    WarpgroupContext,
+)
 from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel
 from distattn_jax.attention.fused.gpu.tile_copies import (
     index_part,
@@ -41,6 +47,20 @@ class BlockNumbers(NamedTuple):
     starts: list[jax.Array]
     end: jax.Array
     scalars: Scalars
+
+
+def read_share(order: BlockOrder, refs: KernelInputs, thread_block: jax.Array) -> BlockOrder:
+    """Return an order with the `Share` of a thread block, if the heads have different shares.
+
+    Args:
+      order: Thread blocks of the kernel.
+      refs: Inputs of the kernel, in global memory.
+      thread_block: Index of the thread block.
+    """
+    if refs.shares is None:
+        return order
+    numbers = (read_scalar(refs.shares, (thread_block,), i) for i in range(len(Share._fields)))
+    return order._replace(share=Share(*numbers))
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:

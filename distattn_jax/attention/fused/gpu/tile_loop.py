@@ -39,7 +39,7 @@ from jax import lax
 
 from distattn_jax.attention.fused import varying
 from distattn_jax.attention.fused.gpu import diagonal_sums, mosaic, registers
-from distattn_jax.attention.fused.gpu.block_order import BlockOrder, Share
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, KernelBody, KernelInputs
 from distattn_jax.attention.fused.gpu.shared_memory import (
     VECTORS,
@@ -56,6 +56,7 @@ from distattn_jax.attention.fused.gpu.tile_access import (
     make_context,
     make_tile,
     read_numbers,
+    read_share,
 )
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
@@ -63,7 +64,6 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tiles,
     read_bounds,
     read_run_of_part,
-    read_scalar,
     slice_rows,
     visit_tiles,
 )
@@ -105,10 +105,7 @@ def run_tile_loop(
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(call, body, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
-        own_order = order
-        if refs.shares is not None:
-            share = Share(*(read_scalar(refs.shares, (thread_block,), i) for i in range(3)))
-            own_order = order._replace(share=share)
+        own_order = read_share(order, refs, thread_block)
         count = own_order.count_rounds(thread_block)
         locate = functools.partial(own_order.locate, thread_block)
 
