@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention.fused.gpu.block_order import BlockOrder
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder, Share
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.schedule import (
     ScheduleInputs,
     schedule_blocks,
     schedule_diagonal_blocks,
 )
-from distattn_jax.attention.fused.tile_runs import Distinctions, TileSchedule, join_parts
+from distattn_jax.attention.fused.tile_runs import Distinctions, TileKind, TileSchedule, join_parts
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import needs_kernels
 from tests.attention.schedule_pairs import (
@@ -304,6 +304,26 @@ def test_few_thread_blocks_share_a_head(heads, blocks, parts, monkeypatch):
     monkeypatch.setattr(f"{module}.count_processors", lambda: 132)
     order = BlockOrder(TileConfig(), 1, heads, blocks, is_within_head=True)
     assert order.parts == parts
+
+
+@pytest.mark.parametrize(("processors", "parts"), [(8, [1, 3]), (3, [1, 2]), (1, [1, 1])])
+def test_heads_with_more_work_get_more_thread_blocks(processors, parts, monkeypatch):
+    """Head 0 visits tiles whose products are treated as 0. It has about a third of the work."""
+    module = "distattn_jax.attention.fused.gpu.tile_configs"
+    monkeypatch.setattr(f"{module}.count_processors", lambda: processors)
+    order = BlockOrder(TileConfig(), 2, 2, 6, is_within_head=True, is_uneven=True)
+    runs = jnp.asarray([[[0, 9], [9, 9]], [[0, 0], [0, 9]]])[None, :, None]
+    start, end = jnp.zeros((2, 2, 6), int), jnp.full((2, 2, 6), 9)
+    kinds = TileKind(is_zero=True), TileKind()
+    schedule = TileSchedule(kinds, jnp.broadcast_to(runs, (2, 2, 6, 2, 2)), start, end)
+    visited = []
+    for i, share in enumerate(order.divide_work(schedule)):
+        own = order._replace(share=Share(*share))
+        visits = [own.locate(jnp.int32(i), k) for k in range(int(own.count_rounds(jnp.int32(i))))]
+        assert len({(int(x.example), int(x.head)) for x in visits}) == 1
+        assert share[2] == parts[int(visits[0].head)]
+        visited += [(int(x.example), int(x.head), int(x.block)) for x in visits]
+    assert sorted(visited) == [*itertools.product(range(2), range(2), range(6))]
 
 
 @pytest.mark.parametrize("is_persistent", [False, True])

@@ -17,7 +17,7 @@ from distattn_jax.attention import (
     attention,
     early_add,
 )
-from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused import derivative, small_scores
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.gpu import tile_configs
 from tests import oracles
@@ -37,6 +37,7 @@ from tests.attention.test_fused import (
     compare_with_reference,
     inputs_with_large_padding,
     kernels,  # noqa: F401, an autouse fixture that interprets the kernels
+    make_mask,
     outputs_and_gradients,
     run_oracle,
     tile_sizes,  # noqa: F401
@@ -307,4 +308,54 @@ def test_a_bias_with_twelve_parameters_in_several_blocks_of_a_head(monkeypatch):
     (parameters,) = random_arrays(4, (1, 12), dtype="float32")
     variant = DistanceBias(parameters, cosines)
     compare_with_reference(inputs(sizes, "float16"), variant, query_offset=jnp.asarray([-50, 3]))
+    jax.clear_caches()
+
+
+# The factor of the first head falls to 0 on both sides. That of the second falls after the query.
+FALLING = TwoSided(
+    *jnp.asarray([[[-0.4, -0.3], [0.2, -0.5]], [[0.3, 0.2], [0.1, 0.2]]]),
+    (
+        jnp.asarray([[0.5, -0.3], [0.2, 0.4]]),
+        (jnp.asarray([[1.0, 0.7], [1.2, 0.9]]), jnp.asarray([[0.1, 0.3], [0.2, 0.1]])),
+    ),
+    ("constant", "kerple_log"),
+    tolerance=2.0**-10,
+)
+ZERO_PRODUCTS = {
+    "all outputs": {"received": True, "logsumexp": True, "key_lengths": jnp.asarray([310])},
+    "window and mask of keys": {"local_window_size": (150, 190), "mask": make_mask(1, 2, 1, 320)},
+    "segments and dropout": {
+        "query_segments": jnp.arange(120, 190)[None] // 150,
+        "key_segments": jnp.arange(320)[None] // 150,
+        **DROPOUT,
+    },
+}
+
+
+@pytest.mark.parametrize("name", ZERO_PRODUCTS)
+def test_scores_are_the_bias_where_the_factor_falls_to_zero(name, monkeypatch):
+    """The scores of all heads are small, so that their softmax needs no maximum."""
+    monkeypatch.setattr(small_scores, "MIN_LENGTH", 1)
+    sizes = Sizes(batch=1, queries=70, keys=320, heads=2, width=16, value_width=16, key_heads=1)
+    arguments = {"query_offset": 120, **ZERO_PRODUCTS[name]}
+    compare_with_reference(inputs(sizes, "bfloat16"), FALLING, **arguments)
+
+
+def test_scores_are_a_large_bias_where_the_factor_falls_to_zero():
+    """In float16, the softmax needs a maximum. The first tile has the largest scores of a query."""
+    sizes = Sizes(batch=1, queries=70, keys=320, heads=2, width=16, value_width=16)
+    biases = jnp.asarray([[-30.0, -31.0], [40.0, 41.0]]), jnp.asarray([[-0.01, 0.01], [0.0, -0.01]])
+    variant = TwoSided(
+        2 * FALLING.weight, FALLING.shape, biases, ("constant", "alibi"), tolerance=1e-5
+    )
+    mask = make_mask(1, 1, 70, 320)
+    compare_with_reference(inputs(sizes, "float16"), variant, query_offset=120, mask=mask)
+
+
+def test_heads_with_different_work_share_thread_blocks(monkeypatch):
+    """Three blocks of queries have four thread blocks for the two heads."""
+    monkeypatch.setattr(tile_configs, "count_processors", lambda: 4)
+    jax.clear_caches()  # compiled programs contain the order of the blocks
+    sizes = Sizes(batch=1, queries=270, keys=250, heads=2, width=16, value_width=16)
+    compare_with_reference(inputs(sizes, "float16"), FALLING, is_causal=True)
     jax.clear_caches()

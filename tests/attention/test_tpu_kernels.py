@@ -140,6 +140,17 @@ DIAGONAL_CASES = {
         ),
         {"query_offset": jnp.asarray([470, -7]), "key_lengths": jnp.asarray([600, 210])},
     ),
+    # Beyond a radius, the scores of the first and of the last tile of keys are the bias.
+    "factors that fall, and a bias that falls": (
+        LONG._replace(queries=100, key_heads=1),
+        TwoSided(
+            *jnp.asarray([[[-0.3, -0.4], [0.2, -0.3]], [[0.3, 0.2], [0.1, 0.2]]]),
+            tuple(jnp.asarray([[[0.5, -0.3], [0.2, 0.4]], [[0.05, 0.02], [0.03, 0.04]]])),
+            ("constant", "alibi"),
+            tolerance=1e-6,
+        ),
+        {"query_offset": 350, "mask": random_mask(1, 2, 1, 600), "received": True},
+    ),
     "position vectors of Transformer-XL": (
         LONG._replace(batch=2, keys=300),
         transformer_xl(LONG, "float32").variant,

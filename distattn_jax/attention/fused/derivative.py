@@ -129,17 +129,16 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
 def _limit_distances(plan: Plan, operands: Operands, tolerance: float) -> Operands:
     """Return `operands` with the radius and the reach of each head."""
     bias = operands.bias_table
+    if skipped_tiles.is_restricted(plan, operands, drops_weights=True):
+        # No tile is skipped, so that the bias need not be constant beyond the radius.
+        operands = operands._replace(bias_change=None)
     found = plan.scoring.find_radius(operands, tolerance)
     reach = plan.scoring.find_reach(operands, tolerance)
-    if found is not None and bias is not None:
-        # Tiles with a constant bias are only skipped, never visited as tiles of zero scores.
-        if skipped_tiles.is_restricted(plan, operands, drops_weights=True):
-            found = None
-        else:
-            far_bias = jax.lax.stop_gradient(jnp.stack((bias[:, :, -1], bias[:, :, 0]), axis=-1))
-            # A side with another bias skips no keys, or only keys that the head forgets.
-            is_moderate = jnp.abs(far_bias) <= LARGEST_FAR_BIAS
-            operands = operands._replace(far_weights=jnp.where(is_moderate, jnp.exp2(far_bias), 0))
+    if found is not None and bias is not None and operands.bias_change is not None:
+        far_bias = jax.lax.stop_gradient(jnp.stack((bias[:, :, -1], bias[:, :, 0]), axis=-1))
+        # A side with another bias skips no keys, or only keys that the head forgets.
+        is_moderate = jnp.abs(far_bias) <= LARGEST_FAR_BIAS
+        operands = operands._replace(far_weights=jnp.where(is_moderate, jnp.exp2(far_bias), 0))
     if found is not None:
         operands = operands._replace(radius=found[0], is_zero_beyond_radius=found[1])
     return operands._replace(reach=reach)

@@ -203,7 +203,9 @@ class KernelCalls(abc.ABC):
         ends = backward.end_weights or ()
         vectors = [*names] if "negative_delta" in delta_inputs else ["negative_delta", *names]
         sizes = self.tile_sizes("query_gradient")
-        schedule = self.schedules.blocks(sizes, needs_zero_tiles=False)
+        # Only a bias has a gradient in tiles whose products q · k are treated as 0.
+        has_bias = self.operands.bias_table is not None
+        schedule = self.schedules.blocks(sizes, needs_zero_tiles=has_bias)
         call = self.make_call(
             "query_gradient",
             schedule,

@@ -68,8 +68,8 @@ class Operands(NamedTuple):
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. One number, or one for keys before and one for keys after the query. If None,
         the function is evaluated at all distances.
-      is_zero_beyond_radius: True for a head whose scores beyond the radius are all treated as 0,
-        or as the constant G∞: see `skipped_tiles`. None means that there are no such heads.
+      is_zero_beyond_radius: True for a head whose products q · k beyond the radius are all treated
+        as 0: the scores are 0, G or G∞ (see `skipped_tiles`). None means no such heads.
       has_small_scores: True for a head whose scores are all small: see `small_scores`. None means
         that no bound of the scores is known.
       key_table: Vectors that are added to the keys, one for each relation. None adds nothing. With

@@ -18,8 +18,10 @@ With `TableScoring`, the scores of a head are treated as 0 beyond a radius for w
     Q · K · max(|f(R)|, |∂f(R)/∂θ|)  <=  tolerance      for all R >= radius and all parameters θ
 
 If there is no such radius, kernels read f from its table at all distances. Reading f takes no
-longer than reading a constant. Each side of the query has its own radius. With a bias G, the radius
-must also satisfy
+longer than reading a constant. Each side of the query has its own radius. With a bias G, the scores
+beyond the radius are treated as G, and |G| must not exceed `LARGEST_FAR_BIAS` there. Kernels visit
+the tiles beyond the radius, but need no products q · k. They skip these tiles if the radius also
+satisfies
 
     max(|G(R) - G∞|, |∂G(R)/∂θ - ∂G∞/∂θ|)  <=  tolerance      for all R >= radius and all θ
 
@@ -43,7 +45,7 @@ from distattn_jax.attention.fused.distance_functions import (
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 
-# Largest |G∞| to base 2. Kernels add up weights 2^G∞ before they know the other scores.
+# Largest |G| beyond the radius, to base 2. Kernels compute 2^G before they know the other scores.
 LARGEST_FAR_BIAS = 64.0
 
 
@@ -92,12 +94,12 @@ def find_table_radius(
 ) -> tuple[Int[Array, "B N 2"], Bool[Array, "B N"]]:
     """Compute the radius of each head, for `TableScoring` with scores φ(q · k) f + G.
 
-    At distances of at least the radius, the kernels treat all scores of the head as G∞, or as 0
-    without a bias.
+    At distances of at least the radius, the kernels treat all scores of the head as the bias G, or
+    as 0 without a bias. With `Operands.bias_change`, they treat G as the constant G∞ there.
 
     Args:
       operands: Arrays of the call, with the bound `Operands.factor_bound` of f and its derivatives,
-        and with `Operands.bias_change` if there is a bias.
+        and with `Operands.bias_change` if the bias must be constant beyond the radius.
       tolerance: Largest allowed error of a score.
 
     Returns:
@@ -110,9 +112,10 @@ def find_table_radius(
     # A bound that is NaN fails the comparison, so its distance counts as near.
     largest = largest_product(operands.query, operands.key)[..., None]
     is_far = bound / LOG2E * largest <= tolerance
-    if operands.bias_change is not None and operands.bias_table is not None:
-        is_moderate = jnp.abs(operands.bias_table) <= LARGEST_FAR_BIAS
-        is_far &= is_moderate & (operands.bias_change / LOG2E <= tolerance)
+    if operands.bias_table is not None:
+        is_far &= jnp.abs(operands.bias_table) <= LARGEST_FAR_BIAS
+    if operands.bias_change is not None:
+        is_far &= operands.bias_change / LOG2E <= tolerance
     sides = []
     for is_side in (operands.table_positions >= 0, operands.table_positions < 0):
         radius = jnp.where(is_far | ~is_side, 0, distance + 1).max(axis=-1)

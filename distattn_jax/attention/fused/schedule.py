@@ -4,7 +4,7 @@ The rows of a block are queries and the columns of its tiles are keys, or the ro
 columns are queries. Each restriction (lengths, window, masks, segments, reach) limits the columns
 that a block sees: see `visible_columns`. The columns that satisfy all restrictions, and the
 distances, determine the kinds and runs of tiles: see `tile_runs`. For example, the distance
-function is constant in FAR tiles, and all scores of ZERO tiles are treated as 0.
+function is constant in FAR tiles, and all products q · k of ZERO tiles are treated as 0.
 
 A kernel compiles one loop for each sequence of neighbouring runs of the same kind. A schedule
 therefore contains only the kinds that the call needs. There are two cases:
@@ -73,8 +73,8 @@ class ScheduleInputs(NamedTuple):
       radius: Smallest distance from which on the distance function is treated as constant: see
         `saturation`. One number, or one for keys before and one for keys after the query. None
         means that no tile is far.
-      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
-        None means that there are no such heads.
+      is_zero_beyond_radius: True for heads whose products q · k beyond the radius are all treated
+        as 0. None means that there are no such heads.
       reach: Largest distance of a key before a query, and of a key after a query, that kernels may
         not skip: see `forgetting`. None means that no tile is skipped for this reason.
       has_small_scores: True for heads whose scores are all small: see `small_scores`. None means
@@ -150,7 +150,7 @@ def schedule_blocks(
       tile_columns: Number of columns in a tile.
       is_transposed: True if the rows are keys, False if the rows are queries.
       distinctions: Differences between tiles that require separate loops.
-      visits_zero_tiles: If False, skip the tiles whose scores are all treated as 0.
+      visits_zero_tiles: If False, skip the tiles whose products q · k are all treated as 0.
       keeps_column_order: If True, always visit the tiles in the order of their columns. If False,
         segments or a mask of pairs change the order: runs of the same kind become neighbours.
     """
@@ -198,7 +198,8 @@ def schedule_blocks(
     first, last = jnp.maximum(plain_start, start), jnp.minimum(plain_end, end)
     for run in (*first_far, near, *last_far):
         plain = run.intersect(first, last)
-        if inputs.has_small_scores is not None and not run.kind.is_zero:
+        has_scores = distinctions.zero_scores or not run.kind.is_zero
+        if inputs.has_small_scores is not None and has_scores:
             runs += tile_runs.separate_small_scores(plain, inputs.has_small_scores[:, :, None])
         else:
             runs.append(plain)
@@ -358,7 +359,7 @@ class CallSchedules:
           is_transposed: True if the rows are keys, False if the rows are queries.
           drops_weights: True if the kernel sums weights after dropout. This has no effect if the
             call has no dropout.
-          needs_zero_tiles: False if the kernel may skip tiles whose scores are treated as 0.
+          needs_zero_tiles: False if the kernel may skip tiles whose products are treated as 0.
           separates_small_scores: True if heads with small scores get their own kinds of tiles (see
             `TileKind.has_small_scores`).
         """
@@ -394,7 +395,7 @@ class CallSchedules:
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
-        """Return True if a kernel must visit the tiles whose scores are treated as 0.
+        """Return True if a kernel must visit the tiles whose products q · k are treated as 0.
 
         A kernel skips these tiles if it can add precomputed sums instead: see `skipped_tiles`.
         """

@@ -182,6 +182,14 @@ class Scoring:
         """
         return None
 
+    def score_zeros(self, read_table: ReadTable) -> Array | None:
+        """Return the scores of a tile whose products q · k are treated as 0. None means zeros.
+
+        Args:
+          read_table: Returns one number for each entry of the tile, from the table of this name.
+        """
+        return None
+
     def product_gradient(
         self, score_gradient: Array, tile_scores: TileScores, coefficients: Any
     ) -> Array:
@@ -228,8 +236,8 @@ class Scoring:
         """Return the saturation radius of each head, and a mask of heads, or None.
 
         At distances of at least the radius, kernels treat the distance function f as constant: see
-        `saturation`. The mask is True for heads whose scores beyond the radius are all treated as
-        0, or as a constant bias. If the result is None, kernels evaluate f at all distances.
+        `saturation`. The mask is True for heads whose products q · k are all treated as 0 beyond
+        the radius. If the result is None, kernels evaluate f at all distances.
 
         Args:
           operands: Arrays of the call.
@@ -249,11 +257,20 @@ class Scoring:
         return None
 
     def largest_factor(self, operands: Operands) -> Float[Array, "B N"] | float | None:
-        """Return an upper bound of |score / (q · k)| for each head, or None if it is unknown.
+        """Return an upper bound of |score - bias| / |q · k| for each head, or None if unknown.
 
-        Here the score is the base-2 logarithm of an unnormalised weight.
+        Here the score is the base-2 logarithm of an unnormalised weight. The bias is the score for
+        q · k = 0.
         """
         return None
+
+    def largest_bias(self, operands: Operands) -> Float[Array, "B N"] | float:
+        """Return an upper bound of the absolute score for q · k = 0, for each head.
+
+        Here the score is the base-2 logarithm of an unnormalised weight. The result counts only if
+        `largest_factor` is not None.
+        """
+        return 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -434,6 +451,10 @@ class TableScoring(Scoring):
     is_rectified: bool = dataclasses.field()
 
     @property
+    def distinctions(self) -> Distinctions:
+        return Distinctions(zero_scores=self.has_bias)
+
+    @property
     def table_names(self) -> tuple[str, ...]:
         return (FACTOR_TABLE,) * self.has_factor + (BIAS_TABLE,) * self.has_bias
 
@@ -458,6 +479,9 @@ class TableScoring(Scoring):
             scores += read_table(BIAS_TABLE)
         return TileScores(scores, products, derivative=derivative)
 
+    def score_zeros(self, read_table):
+        return read_table(BIAS_TABLE) if self.has_bias else None
+
     def product_gradient(self, score_gradient, tile_scores, coefficients):
         factor, derivative = self.scale * LOG2E, tile_scores.derivative
         return score_gradient * (factor if derivative is None else derivative)
@@ -471,14 +495,20 @@ class TableScoring(Scoring):
         return gradients
 
     def find_radius(self, operands, tolerance):
-        if not self.has_factor or (self.has_bias and operands.bias_change is None):
-            return None
-        return saturation.find_table_radius(operands, tolerance)
+        return saturation.find_table_radius(operands, tolerance) if self.has_factor else None
 
     def find_reach(self, operands, tolerance):
         return forgetting.find_reach(
             operands, tolerance, scale=self.scale, is_rectified=self.is_rectified
         )
+
+    def largest_factor(self, operands):
+        factor = operands.factor_table
+        return self.scale * LOG2E if factor is None else jnp.abs(factor).max(axis=-1)
+
+    def largest_bias(self, operands):
+        bias = operands.bias_table
+        return 0.0 if bias is None else jnp.abs(bias).max(axis=-1)
 
     def _rectify(self, products: Array) -> Array:
         """Return φ(q · k) for each product q · k."""

@@ -19,6 +19,8 @@ tiles.
 The scores beyond the radius may also be constants G∞ other than 0: one for keys before the query,
 and one for keys after it. The sum of each side is then multiplied by `Operands.far_weights`, 2^G∞.
 In this case, the skipped tiles have a gradient: that of G∞ (see `SkippedTiles.far_bias_gradient`).
+If the scores beyond the radius are a bias that is not constant, no kernel skips these tiles, not
+even `query_gradient`, which computes the gradient of the bias.
 
 The sums must contain visible keys only. Lengths, a mask of keys and a causal mask allow this. A
 mask of pairs, segments and windows do not. With dropout, `forward` and `key_gradient` have no such
@@ -44,14 +46,22 @@ BEFORE, AFTER = 0, 1  # sides of a query, as indices of `Operands.far_weights`
 def has_sums(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:
     """Return True if a kernel skips the tiles beyond the radius and adds precomputed sums instead.
 
-    Return False if no head treats its scores beyond the radius as 0.
+    Return False if no head treats its scores beyond the radius as constant.
 
     Args:
       drops_weights: True if the kernel sums weights after dropout. This has no effect if the call
         has no dropout.
     """
     has_zeros = operands.is_zero_beyond_radius is not None
-    return has_zeros and not is_restricted(plan, operands, drops_weights=drops_weights)
+    has_constants = operands.bias_table is None or operands.far_weights is not None
+    is_free = not is_restricted(plan, operands, drops_weights=drops_weights)
+    return has_zeros and has_constants and is_free
+
+
+def visits_bias(plan: Plan, operands: Operands) -> bool:
+    """Return True if kernels visit the tiles beyond the radius because their scores are a bias."""
+    has_bias = operands.bias_table is not None and operands.is_zero_beyond_radius is not None
+    return has_bias and not has_sums(plan, operands, drops_weights=True)
 
 
 def is_restricted(plan: Plan, operands: Operands, *, drops_weights: bool) -> bool:

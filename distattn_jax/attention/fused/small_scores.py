@@ -9,8 +9,8 @@ If no score of a head is larger than `LIMIT` in absolute value, m = 0 is safe as
 2^20 powers times values up to 2^10 is below 2^127, and no power is below 2^-126. This holds for
 bfloat16, which has the range of float32, but not for float16. Larger values are not detected.
 
-The norms of queries and keys bound the scores: |q · k| <= |q| |k|. Computing the norms saves time
-for long sequences only.
+The norms of queries and keys bound the scores: |q · k| <= |q| |k|. A bias is added to this bound.
+Computing the norms saves time for long sequences only.
 """
 
 import jax
@@ -39,4 +39,5 @@ def find_small_scores(plan: Plan, operands: Operands) -> Bool[Array, "B N"] | No
     largest = plan.scoring.largest_factor(operands)
     if largest is None:
         return None
-    return largest * largest_product(operands.query, operands.key) <= LIMIT  # False for NaN
+    largest *= largest_product(operands.query, operands.key)
+    return largest + plan.scoring.largest_bias(operands) <= LIMIT  # False for NaN

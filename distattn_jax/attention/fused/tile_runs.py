@@ -9,14 +9,16 @@ function f only in the tiles that require this.
     FAR               all entries are visible, and f is constant because |i - j| >= radius (see
                       `saturation`); all keys are before, or all keys are after, the queries
                       (`is_far`)
-    ZERO              all entries are visible, and all scores are treated as 0 (`is_zero`)
+    ZERO              all entries are visible, and all products q · k are treated as 0: the score
+                      is 0, or a bias that depends on the position (`is_zero`)
     SMALL PLAIN       as PLAIN, in a head whose scores are all small (`has_small_scores`)
     SMALL FAR         as FAR, in a head whose scores are all small
+    SMALL ZERO        as ZERO, in a head whose scores are all small; only if there is a bias
     MASKED FAR        as FAR, but some entries may be masked
     MASKED ZERO       as ZERO, but some entries may be masked
 
-ZERO tiles belong to heads whose scores beyond the radius are all treated as 0. Kernels skip ZERO
-tiles if their contribution is 0 or can be computed in advance: see `skipped_tiles`.
+ZERO tiles belong to heads whose products q · k are all treated as 0 beyond the radius. Kernels skip
+ZERO tiles if their contribution is 0 or can be computed in advance: see `skipped_tiles`.
 """
 
 import itertools
@@ -36,7 +38,7 @@ class TileKind(NamedTuple):
 
     Attributes:
       is_far: True if the distance function f(|i - j|) is treated as constant in each of the tiles.
-      is_zero: True if all scores of the tiles are treated as 0.
+      is_zero: True if all products q · k of the tiles are treated as 0: see `Scoring.score_zeros`.
       is_masked: True if some entries of the tiles may be masked.
       side: 1 if all keys of a far tile are before all queries of the tile, -1 if all keys are after
         all queries. 0 if the tile is not far, or if the side does not matter.
@@ -57,10 +59,13 @@ class Distinctions(NamedTuple):
       far: True if far tiles need their own loop. In a far tile, all distances between queries and
         keys are at least the radius: see `saturation`.
       far_sides: True if far tiles before and after the diagonal need different loops.
+      zero_scores: True if tiles whose products q · k are treated as 0 have other scores than 0. In
+        heads with small scores, they then need their own loop.
     """
 
     far: bool = False
     far_sides: bool = False
+    zero_scores: bool = False
 
 
 MASKED, PLAIN = TileKind(is_masked=True), TileKind()
@@ -270,9 +275,9 @@ def divide_by_distance(
       side_before_diagonal: `TileKind.side` of the tiles before the diagonal: 1 if the rows of a
         block are queries, -1 if they are keys.
       has_radius: True if the heads have a radius. If False, no tile is far.
-      is_zero_beyond_radius: True for heads whose scores beyond the radius are all treated as 0.
+      is_zero_beyond_radius: True for heads whose products beyond the radius are treated as 0.
         None means that there are no such heads, or that their far tiles are skipped.
-      masks_zero_tiles: True if tiles whose scores are treated as 0 may be masked. All of these
+      masks_zero_tiles: True if tiles whose products are treated as 0 may be masked. All of these
         tiles then have `TileKind.is_masked`, so that one loop visits all of them.
     """
     is_zero = None if is_zero_beyond_radius is None else is_zero_beyond_radius[:, :, None]

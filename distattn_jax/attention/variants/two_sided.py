@@ -79,8 +79,9 @@ class TwoSided(Variant):
       mapping: Function f of (w|i-j|, shape), or its name in `MAPPINGS`.
       rectify: If True, φ is ReLU, as in the paper. If False, φ is the identity.
       tolerance: Largest change of a weight that the fused kernels may cause by leaving out distant
-        keys that a head forgets, and largest error of a score where they treat f and g as constant.
-        0 allows both only where they change nothing in float32. None lets the kernels choose.
+        keys that a head forgets, and largest error of a score where they treat f as 0, or g as
+        constant. 0 allows both only where they change nothing in float32. None lets the kernels
+        choose.
         "reference" and "xla" evaluate f and g at all distances.
     """
 

@@ -8,6 +8,9 @@ of the GPU, if there are enough blocks of rows. The third may launch fewer: see 
                         round
     within one head     one or more thread blocks for each head: thread block g of G computes the
                         blocks g, g + G, g + 2 G, ... of its head
+
+If heads visit different tiles, a head with more work may get more thread blocks within one head:
+see `BlockOrder.is_uneven`.
 """
 
 import math
@@ -16,10 +19,29 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Int
 
 from distattn_jax.attention.fused.gpu import tile_configs
 from distattn_jax.attention.fused.gpu.kernel_body import GridIndex
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
+from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.tile_runs import TileSchedule
+
+ZERO_TILE_TIME = 0.33  # of a tile whose products q · k are treated as 0, in units of other tiles
+
+
+class Share(NamedTuple):
+    """Share of a thread block in the blocks of rows of one head: every `parts`-th block.
+
+    Attributes:
+      head: Index of the head, counted over all examples.
+      part: Index of the thread block among those of the head, and index of its first block.
+      parts: Number of thread blocks of the head.
+    """
+
+    head: jax.Array
+    part: jax.Array
+    parts: jax.Array | int
 
 
 class BlockOrder(NamedTuple):
@@ -31,6 +53,8 @@ class BlockOrder(NamedTuple):
       heads: Number of query heads.
       blocks: Number of blocks of rows of a head.
       is_within_head: True if a thread block may only compute blocks of one head.
+      is_uneven: True if heads get thread blocks in proportion to their work: see `divide_work`.
+      share: Share of the thread block that runs this code, if `is_uneven`.
     """
 
     config: TileConfig
@@ -38,6 +62,20 @@ class BlockOrder(NamedTuple):
     heads: int
     blocks: int
     is_within_head: bool
+    is_uneven: bool = False
+    share: Share | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Number of heads of all examples."""
+        return self.batch * self.heads
+
+    @property
+    def most_parts(self) -> int:
+        """Largest number of thread blocks that share the blocks of one head."""
+        if not self.is_uneven:
+            return self.parts
+        return min(self.blocks, 2 * math.ceil(self.thread_blocks / self.pairs))
 
     @property
     def parts(self) -> int:
@@ -48,26 +86,30 @@ class BlockOrder(NamedTuple):
         every thread block has its own sums. If there are more heads than that, each head of an
         example gets one thread block.
         """
-        pairs, processors = self.batch * self.heads, tile_configs.count_processors()
-        most_parts = min(self.blocks, max(1, 2 * processors // pairs))
+        processors = tile_configs.count_processors()
+        most_parts = min(self.blocks, max(1, 2 * processors // self.pairs))
 
         def estimate_time(parts: int) -> int:
-            return math.ceil(pairs * parts / processors) * math.ceil(self.blocks / parts)
+            return math.ceil(self.pairs * parts / processors) * math.ceil(self.blocks / parts)
 
         return min(range(1, most_parts + 1), key=lambda parts: (estimate_time(parts), parts))
 
     @property
     def thread_blocks(self) -> int:
         """Number of thread blocks with which the kernel is launched."""
-        blocks = self.batch * self.heads * self.blocks
+        blocks = self.pairs * self.blocks
+        if self.is_within_head and self.is_uneven:
+            processors = tile_configs.count_processors()
+            rounds = 1 if 2 * self.pairs <= processors else 2
+            return min(blocks, max(self.pairs, rounds * processors))
         if self.is_within_head:
-            return self.batch * self.heads * self.parts
+            return self.pairs * self.parts
         return min(blocks, tile_configs.count_processors()) if self.config.is_persistent else blocks
 
     @property
     def is_loop(self) -> bool:
         """True if a thread block may compute several blocks of rows, one after the other."""
-        return self.thread_blocks < self.batch * self.heads * self.blocks
+        return self.thread_blocks < self.pairs * self.blocks
 
     @property
     def row_slots(self) -> int:
@@ -80,21 +122,47 @@ class BlockOrder(NamedTuple):
     def count_rounds(self, thread_block: jax.Array) -> jax.Array:
         """Return the number of blocks of rows that a thread block computes."""
         if self.is_within_head:
-            part = lax.rem(thread_block, self.parts)
-            return lax.div(self.blocks - 1 - part, self.parts) + 1
-        rounds, rest = divmod(self.batch * self.heads * self.blocks, self.thread_blocks)
+            _, part, parts = self._find_share(thread_block)
+            return lax.div(self.blocks - 1 - part, jnp.int32(parts)) + 1
+        rounds, rest = divmod(self.pairs * self.blocks, self.thread_blocks)
         is_in_last_round = self._rotate(thread_block, rounds) < rest
         return rounds + is_in_last_round.astype(jnp.int32)
 
     def locate(self, thread_block: jax.Array, i: jax.Array | int) -> GridIndex:
         """Return the `GridIndex` of the i-th block of rows of a thread block."""
         if self.is_within_head:
-            head, part = lax.div(thread_block, self.parts), lax.rem(thread_block, self.parts)
-            block = i * self.parts + part
+            head, part, parts = self._find_share(thread_block)
+            block = i * parts + part
         else:
             number = i * self.thread_blocks + self._rotate(thread_block, i)
             head, block = lax.div(number, self.blocks), lax.rem(number, self.blocks)
         return GridIndex(lax.div(head, self.heads), lax.rem(head, self.heads), block, self.heads)
+
+    def divide_work(self, schedule: TileSchedule) -> Int[Array, "G 3"]:
+        """Return the `Share` of each thread block, if `is_uneven`.
+
+        Each head gets at least one thread block. All others are given one by one to the head whose
+        thread blocks have the most work.
+        """
+        tile_times = [ZERO_TILE_TIME if kind.is_zero else 1.0 for kind in schedule.kinds]
+        runs = schedule.runs[:, :, :, : len(tile_times)]
+        work = jnp.einsum("bnkr,r->bn", runs[..., 1] - runs[..., 0], jnp.asarray(tile_times))
+        # If a head has k thread blocks already, each of them has 1 / k of its work.
+        most = max(self.most_parts - 1, 1)
+        per_thread_block = work.reshape(-1, 1) / jnp.arange(1, most + 1)[None]
+        _, given = lax.top_k(per_thread_block.reshape(-1), self.thread_blocks - self.pairs)
+        parts = 1 + (given[:, None] // most == jnp.arange(self.pairs)[None]).sum(axis=0)
+        ends = jnp.cumsum(parts)
+        thread_blocks = jnp.arange(self.thread_blocks)
+        head = (thread_blocks[:, None] >= ends[None]).sum(axis=1)
+        share = Share(head, thread_blocks - (ends - parts)[head], parts[head])
+        return jnp.stack(share, axis=-1).astype(jnp.int32)
+
+    def _find_share(self, thread_block: jax.Array) -> Share:
+        if self.share is not None:
+            return self.share
+        head, part = lax.div(thread_block, self.parts), lax.rem(thread_block, self.parts)
+        return Share(head, part, self.parts)
 
     def _rotate(self, thread_block: jax.Array, i: jax.Array | int) -> jax.Array:
         """Return the position in round i of the block of rows that a thread block computes.
@@ -105,3 +173,8 @@ class BlockOrder(NamedTuple):
         """
         rotation = 1 if self.thread_blocks % self.blocks == 0 else 0
         return lax.rem(thread_block + i * rotation, self.thread_blocks)
+
+
+def have_uneven_work(operands: Operands) -> bool:
+    """Return True if some heads of a call may need fewer matrix products than others."""
+    return operands.is_zero_beyond_radius is not None

@@ -15,6 +15,9 @@ use the same part of shared memory, one after the other. Only a GPU can check th
 interpreter runs plain JAX instead.
 """
 
+import functools
+import operator
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -84,19 +87,28 @@ def clear_buffer(context: WarpgroupContext) -> None:
     plgpu.commit_smem()
 
 
-def read(context: WarpgroupContext, tile: Tile) -> Tables:
+def read(context: WarpgroupContext, tile: Tile, names: Iterable[str]) -> Tables:
     """Load the sums of the diagonals of a tile, as the earlier tiles have left them.
 
-    The dict has one array for each table, and is empty if the kernel sums no table. A kernel calls
-    this function long before `add`, because global memory is slow.
+    The dict has one array for each of the tables in `names`. A kernel calls this function long
+    before `add`, because global memory is slow.
     """
-    return {
-        name: mosaic.load_per_thread(_locate_diagonals(context, tile, name))
-        for name in context.summed
-    }
+    return {name: mosaic.load_per_thread(_locate_diagonals(context, tile, name)) for name in names}
 
 
-def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) -> None:
+def read_factors(context: WarpgroupContext, tile: Tile, name: str) -> jax.Array:
+    """Load one number for each diagonal of a tile from a vector of `KernelInputs.gathered`."""
+    count = count_diagonals(tile.shape[1])
+    return mosaic.load_per_thread(context.global_rows(name, tile.diagonal, count))
+
+
+def add(
+    context: WarpgroupContext,
+    tile: Tile,
+    sums: Tables,
+    entries: Tables,
+    factors: jax.Array | None = None,
+) -> None:
     """Add the entries of a tile to the sums of their diagonals, and store the sums.
 
     All threads of the warpgroup must pass a barrier before the next call of `read` or `add`.
@@ -104,19 +116,26 @@ def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) ->
     Args:
       sums: Result of `read` for the tile.
       entries: One number for each entry of the tile, for each table.
+      factors: Result of `read_factors`: numbers by which the entries are multiplied. None means 1.
     """
     count = count_diagonals(tile.shape[1])
     for i, (name, total) in enumerate(sums.items()):
         if is_interpreted():
-            total += _sum_diagonals(entries[name], count)
+            added = _sum_diagonals(entries[name], count)
         else:
             buffer = context.scratch[SCRATCH]
             if i > 0:  # All threads must have read the sums of the previous table.
                 plgpu.commit_smem()
             _write_warp_sums(buffer, entries[name], count + SLACK)
-            for warp in range(WARPS):
-                total += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])
+            parts = [buffer.at[pl.ds(warp * (count + SLACK), count)] for warp in range(WARPS)]
+            added = functools.reduce(operator.add, map(mosaic.load_per_thread, parts))
+        total += added if factors is None else added * factors
         _locate_diagonals(context, tile, name)[...] = total
+
+
+def wait_for_threads() -> None:
+    """Wait until all threads of the warpgroup have completed `add`."""
+    plgpu.commit_smem()
 
 
 def _locate_diagonals(context: WarpgroupContext, tile: Tile, name: str) -> Any:

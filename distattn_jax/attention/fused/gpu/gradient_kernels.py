@@ -3,11 +3,12 @@
 The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
 visible key is `EMPTY_LOGSUMEXP`, so that all weights of this query are 0.
 
-Some heads treat all scores beyond a distance as 0: see `skipped_tiles`. Such scores are constants,
-so that they add nothing to the gradients of queries and keys: `query_gradient` skips their tiles.
-They add to the gradient of the values, which `key_gradient` computes. If `key_gradient` skips the
-tiles, it adds their contribution from a precomputed sum, `skipped_sums`, before the first tile. If
-it visits the tiles, it needs no products q · k for them.
+Some heads treat all products q · k beyond a distance as 0: see `skipped_tiles`. Such products add
+nothing to the gradients of queries and keys: `query_gradient` skips their tiles, unless their
+scores are a bias, whose gradient it computes. The tiles add to the gradient of the values, which
+`key_gradient` computes. If `key_gradient` skips the tiles, it adds their contribution from a
+precomputed sum, `skipped_sums`, before the first tile. If it visits the tiles, it needs no products
+q · k for them.
 
 In relative position attention, the kernel `query_gradient` also computes the gradient of the
 relation products: see `relations`. Each relation from 1 to 2k - 1 belongs to one key of a query.
@@ -35,14 +36,15 @@ from distattn_jax.attention.fused.gpu import (
     relation_rows,
     tile_weights,
 )
+from distattn_jax.attention.fused.gpu.kernel_arrays import BIAS_WEIGHTS
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
-from distattn_jax.attention.fused.gpu.tile_view import view_tile
+from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES, KernelCall
 from distattn_jax.attention.fused.relations import AFTER
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
-from distattn_jax.attention.fused.scoring import Scoring
+from distattn_jax.attention.fused.scoring import BIAS_TABLE, Scoring
 
 
 def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
@@ -118,10 +120,44 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
             return score_gradient
         return score_gradient * dropout_tiles.gradient_unit(context.scalars)
 
+    def step_of_bias(context, tile, negative_delta):
+        """Add the gradient of the bias in a tile whose products q · k are treated as 0."""
+        table_sums = diagonal_sums.read(context, tile, (BIAS_TABLE,))
+        bias_weights = diagonal_sums.read_factors(context, tile, BIAS_WEIGHTS)
+        tile.skip("key")
+        per_row = negative_delta
+        per_column = tile.load_vector("received_cotangent") if has_received else None
+        initial = None
+        if not score_map.has_dropout:
+            initial = (tile_weights.add_vectors(None, per_row, per_column, tile.shape),)
+            per_row = per_column = None
+        (weight_gradient,) = mosaic.multiply_transposed(
+            (context.resident["values_cotangent"], tile.wait("value")), initial=initial
+        )
+        tile.release("value")
+        weights = mosaic.expand_per_row(jnp.exp2(-context.vectors["logsumexp"]), tile.shape)
+        visible = view_visibility(context, tile)
+        gradient = tile_weights.compute_score_gradient(
+            context,
+            tile,
+            weights if visible is None else jnp.where(visible, weights, 0.0),
+            weight_gradient,
+            per_row=per_row,
+            per_column=per_column,
+            kept_factors=dropout_tiles.kept_factors(context, tile),
+        )
+        # All entries of a diagonal have the factor 2^bias. Their sum is multiplied by it.
+        gradients = {BIAS_TABLE: scale_gradient(context, gradient)}
+        diagonal_sums.add(context, tile, table_sums, gradients, bias_weights)
+        diagonal_sums.wait_for_threads()  # The tile may have loaded no vector: see `make_tile`.
+
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state
+        if tile.kind.is_zero:
+            step_of_bias(context, tile, negative_delta)
+            return state
         context = relation_rows.add_vectors(context, vectors)
-        table_sums = diagonal_sums.read(context, tile)
+        table_sums = diagonal_sums.read(context, tile, table_names)
         key, value = tile.wait("key"), tile.wait("value")
         positions = position_tiles.wait_for_positions(context, tile)
         per_row = negative_delta
@@ -262,7 +298,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         return key_total, value_total
 
     def step_of_zero_scores(context, tile, state):
-        """Return the state after a tile whose scores are treated as 0.
+        """Return the state after a tile whose products q · k are treated as 0.
 
         The state consists of the sums for the gradients of the keys and of the values. The tile
         adds only to the second sum.

@@ -9,7 +9,7 @@ and writes nothing there.
 
 import jax.numpy as jnp
 from jax import ShapeDtypeStruct
-from jaxtyping import Array, Float, Num
+from jaxtyping import Array, Float, Int, Num
 
 from distattn_jax.attention.fused.distance_functions import evaluate_at, unstack_coefficients
 from distattn_jax.attention.fused.gpu import diagonal_sums
@@ -18,7 +18,10 @@ from distattn_jax.attention.fused.gpu.kernel_body import count_leading_rows
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
+from distattn_jax.attention.fused.saturation import LARGEST_FAR_BIAS
 from distattn_jax.attention.fused.score_map import ScoreMap
+
+BIAS_WEIGHTS = "bias_weights"
 
 
 class KernelArrays:
@@ -74,26 +77,54 @@ class KernelArrays:
         widths[axis] = (padding[0], padding[1] + 7)
         return jnp.pad(table, widths)
 
+    def weigh_bias(self, config: TileConfig) -> dict[str, Float[Array, "B N D"]]:
+        """Return {BIAS_WEIGHTS: 2^bias} by diagonal, for tiles whose scores are the bias.
+
+        The number is 0 where the bias is so large that it does not occur in such tiles.
+        """
+        bias = self.operands.bias_table
+        assert bias is not None, "other calls have no such tiles"
+        weights = jnp.where(jnp.abs(bias) <= LARGEST_FAR_BIAS, jnp.exp2(bias), 0.0)
+        weights = self.arrange_by_diagonal(weights, is_transposed=False)
+        padding = diagonal_sums.count_diagonals(config.columns)  # The last tile may need it.
+        return {BIAS_WEIGHTS: jnp.pad(weights, ((0, 0), (0, 0), (0, padding)))}
+
     def table_type(self, order: BlockOrder) -> ShapeDtypeStruct:
         """Return the type of the gradient of a table of `Operands.position_tables` in the kernel.
 
-        Its shape is (B, N, parts, D): see `KernelBody.summed`.
+        It has one row of D numbers for each warpgroup of each thread block: see
+        `KernelBody.summed`.
         """
         rows, columns = (self.padded_length(x.shape[1]) for x in self.operands[:2])
         length = rows + columns + order.config.rows  # The last tile may reach beyond the diagonals.
-        parts = order.parts * order.config.warpgroups
-        shape = (order.batch, order.heads, parts, length + -length % diagonal_sums.THREADS)
+        count = order.thread_blocks * order.config.warpgroups
+        shape = (count, length + -length % diagonal_sums.THREADS)
         return ShapeDtypeStruct(shape, jnp.float32)
 
-    def sum_table(self, parts: Float[Array, "B N _ _"]) -> Float[Array, "B N D"]:
+    def sum_table(
+        self, parts: Float[Array, "_ _"], order: BlockOrder, shares: Int[Array, "G 3"] | None
+    ) -> Float[Array, "B N D"]:
         """Add up the parts of the gradient of a position table, and remove the padding.
 
         Args:
           parts: Output of the kernel, whose type is `table_type`.
+          order: Thread blocks of the kernel.
+          shares: `KernelInputs.shares`.
         """
         rows, columns = (x.shape[1] for x in self.operands[:2])
         start = self.padded_length(columns) - columns
-        return parts.sum(axis=2)[:, :, start : start + rows + columns + 1]
+        parts = parts[:, start : start + rows + columns + 1]
+        parts = parts.reshape(order.thread_blocks, order.config.warpgroups, -1)
+        if shares is None:
+            total = parts.reshape(order.pairs, -1, parts.shape[-1]).sum(axis=1)
+        else:
+            counts = (shares[:, :1] == jnp.arange(order.pairs)[None]).sum(axis=0)
+            first = jnp.cumsum(counts) - counts
+            total = jnp.zeros((order.pairs, parts.shape[-1]), jnp.float32)
+            for i in range(order.most_parts):
+                part = parts[jnp.minimum(first + i, order.thread_blocks - 1)]
+                total += jnp.where((i < counts)[:, None], part.sum(axis=1), 0.0)
+        return total.reshape(order.batch, order.heads, -1)
 
     def sum_positions(
         self, gradient: Float[Array, "B _ N H"], positions: Float[Array, "#B D #N H"]

@@ -170,7 +170,7 @@ class KernelBody(NamedTuple):
 
 
 class KernelInputs(NamedTuple):
-    """Input arrays of a kernel. All fields except `runs` are dicts from name to array.
+    """Input arrays of a kernel. Most fields are dicts from name to array.
 
     Most kernels compute blocks of rows of the score map. Only `position_gradient` computes blocks
     of diagonals. Entry (row, column) of the score map is on diagonal origin + row - column, where
@@ -192,10 +192,12 @@ class KernelInputs(NamedTuple):
         (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.
       gathered: Matrices with one number for each query and relation (see the module `relations`).
         Their shape is (B, T, N, 2k + 1), or that of `relation_rows`. `KernelBody.step` reads single
-        numbers of them from global memory. `first_value` of `relation_rows` is also here.
+        numbers of them from global memory. `first_value` of `relation_rows` is also here, and the
+        vector of `KernelArrays.weigh_bias`.
       tables: Matrices with one row for each relation, shape (1, relations + `TABLE_PADDING`, N, W):
         see `relation_rows`. The padding is not copied to shared memory. If N is 1, all heads share
         the table. All warpgroups of a thread block use the same copy in shared memory.
+      shares: Result of `BlockOrder.divide_work`, or None.
     """
 
     resident: dict[str, jax.Array]
@@ -208,6 +210,7 @@ class KernelInputs(NamedTuple):
     skipped_sums: dict[str, jax.Array]
     gathered: dict[str, jax.Array]
     tables: dict[str, jax.Array]
+    shares: jax.Array | None = None
 
 
 def count_leading_rows(config: TileConfig) -> int:

@@ -23,10 +23,12 @@ from distattn_jax.attention.fused.gpu.position_tiles import scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
 from distattn_jax.attention.fused.gpu.shared_memory import KernelTypes
 from distattn_jax.attention.fused.gpu.tile_configs import MAX_WIDE_WIDTH, MAX_WIDTH, TileConfig
+from distattn_jax.attention.fused.gpu.tile_weights import RECIPROCAL_SUM
 from distattn_jax.attention.fused.kernel_calls import RELATION_MATRICES
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 from distattn_jax.attention.fused.score_map import make_score_map
+from distattn_jax.attention.fused.skipped_tiles import visits_bias
 
 Types = dict[str, Any]
 VECTOR = jax.ShapeDtypeStruct((1, 1, 1), jnp.float32)  # integers have as many bytes
@@ -110,6 +112,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
     has_other_delta = not has_delta and (plan.received or plan.logsumexp or has_weight_cotangent)
     has_received_cotangent = kernel == "attention_given" or (is_gradient and plan.received)
     drops_weights = dropout_tiles.drops_weights(kernel, operands)
+    has_reciprocal_sum = kernel == "key_gradient" and visits_bias(plan, operands)
     relations = RelationArrays(plan, operands, length_multiple=1)
     vectors = relations.vector_names(has_cotangent=is_gradient and has_weights)
     if multiplies_tables and kernel in ("forward", "query_gradient"):  # not inputs, but computed
@@ -125,6 +128,7 @@ def _list_inputs(kernel: str, plan: Plan, operands: Operands) -> tuple[Types, Ty
         "other_delta": VECTOR if is_query_gradient and has_other_delta else None,
         "negative_delta": VECTOR if is_gradient and (has_delta or not is_query_gradient) else None,
         "query_segments": VECTOR if operands.query_segments is not None else None,
+        RECIPROCAL_SUM: VECTOR if has_reciprocal_sum else None,
         dropout_tiles.QUERY_HASH: VECTOR if drops_weights else None,
         **dict.fromkeys(vectors, VECTOR),
     }

@@ -13,9 +13,10 @@ from distattn_jax.attention.fused.gpu import (
     dropout_tiles,
     gradient_kernels,
     mosaic,
+    tile_weights,
     weight_kernels,
 )
-from distattn_jax.attention.fused.gpu.block_order import BlockOrder
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder, have_uneven_work
 from distattn_jax.attention.fused.gpu.kernel_arrays import (
     KernelArrays,
     pad_moving_rows,
@@ -38,6 +39,7 @@ from distattn_jax.attention.fused.kernels import Kernels, Plan
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP, BackwardOperands, Operands
 from distattn_jax.attention.fused.schedule import TileSizes
 from distattn_jax.attention.fused.scoring import MASKED_SCORE
+from distattn_jax.attention.fused.skipped_tiles import visits_bias
 
 BODIES = {
     "forward": weight_kernels.forward,
@@ -147,10 +149,19 @@ class _HopperKernels(KernelCalls):
         resident, streamed, moving = map(self.arrays.pad_vectors, (resident, streamed, moving))
         gathered, vectors = self.relations.inputs(call.relations)
         relation_tables, first_value = self.relations.table_inputs(call.name)
+        if visits_bias(self.plan, self.operands):
+            if call.name == "query_gradient":
+                gathered |= self.arrays.weigh_bias(config)
+            elif call.name == "key_gradient":
+                streamed[tile_weights.RECIPROCAL_SUM] = jnp.exp2(-streamed["logsumexp"])
         (streamed if is_transposed else resident).update(vectors)
         tables = {**self.function_table, **call.position_tables}
         if self.operands.positions is not None and not call.score_map.has_moving_rows:
             tables["positions"] = self.operands.positions
+        batch, _, heads, _ = self.operands.query.shape
+        body = BODIES[call.name](call, config.tile_shape)
+        order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
+        order = order._replace(is_uneven=bool(body.summed) and have_uneven_work(self.operands))
         inputs = KernelInputs(
             resident=resident,
             streamed=streamed,
@@ -165,13 +176,11 @@ class _HopperKernels(KernelCalls):
             skipped_sums=call.skipped_sums,
             gathered={**gathered, **first_value},
             tables=relation_tables,
+            shares=order.divide_work(call.schedule) if order.is_uneven else None,
         )
-        body = BODIES[call.name](call, config.tile_shape)
         output_types = self.arrays.pad_types(call.output_types)
         output_types |= self.relations.output_types(call.name)
         if body.summed:
-            batch, _, heads, _ = self.operands.query.shape
-            order = BlockOrder(config, batch, heads, call.schedule.blocks, is_within_head=True)
             output_types |= dict.fromkeys(body.summed, self.arrays.table_type(order))
         types = collect_types(body, inputs, output_types)
         expected = list_types(call.name, self.plan, self.operands, config)
@@ -197,7 +206,7 @@ class _HopperKernels(KernelCalls):
                 outputs[name] = jnp.moveaxis(filled, -1, 1)
         for name in body.summed:
             multiplier = self.plan.scoring.gradient_multiplier(None)
-            outputs[name] = self.arrays.sum_table(outputs[name]) * multiplier
+            outputs[name] = self.arrays.sum_table(outputs[name], order, inputs.shares) * multiplier
         return {**outputs, **self.relations.assemble(outputs, call, config)}
 
     def _hash_rows_and_columns(self, call: KernelCall) -> list[dict[str, Array]]:

@@ -252,6 +252,33 @@ def subtract_rounded(a: jax.Array, b: jax.Array) -> jax.Array:
     return map_registers(subtract, a.shape, a, b)
 
 
+def widen(tile: jax.Array) -> jax.Array:
+    """Convert a tile from bfloat16 to float32.
+
+    This reads the bits of two numbers at once. The compiler would otherwise convert the numbers to
+    bfloat16 one by one, with slow instructions.
+    """
+    assert tile.dtype == jnp.bfloat16, "the upper half of a float32 number is a bfloat16 number"
+    if is_interpreted():
+        return tile.astype(jnp.float32)
+
+    def widen_registers(tile):
+        word_type, number_type = ir.IntegerType.get_signless(32), ir.F32Type.get()
+        pair_type = ir.VectorType.get((2,), number_type)
+        widened = np.empty_like(tile)
+        for position, pair in np.ndenumerate(tile):
+            word = utils.bitcast(pair, word_type)
+            words = (
+                arith.shli(word, utils.c(16, word_type)),
+                arith.andi(word, utils.c(-(1 << 16), word_type)),
+            )
+            numbers = [utils.bitcast(x, number_type) for x in words]
+            widened[position] = vector.from_elements(pair_type, numbers)
+        return widened
+
+    return map_registers(widen_registers, tile.shape, tile)
+
+
 def _add(a: ir.Value, b: ir.Value) -> ir.Value:
     """Return a + b. One instruction may compute the sum and a product in it."""
     return arith.addf(a, b, fastmath=arith.FastMathFlags.contract)

@@ -11,7 +11,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused.gpu import mosaic, registers
-from distattn_jax.attention.fused.gpu.kernel_body import GridIndex, Tile, WarpgroupContext
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder, Share
+from distattn_jax.attention.fused.gpu.kernel_body import (
+    GridIndex,
+    KernelInputs,
+    Tile,
+    WarpgroupContext,
+)
 from distattn_jax.attention.fused.gpu.shared_memory import VECTORS, Kernel
 from distattn_jax.attention.fused.gpu.tile_copies import (
     index_part,
@@ -41,6 +47,20 @@ class BlockNumbers(NamedTuple):
     starts: list[jax.Array]
     end: jax.Array
     scalars: Scalars
+
+
+def read_share(order: BlockOrder, refs: KernelInputs, thread_block: jax.Array) -> BlockOrder:
+    """Return an order with the `Share` of a thread block, if the heads have different shares.
+
+    Args:
+      order: Thread blocks of the kernel.
+      refs: Inputs of the kernel, in global memory.
+      thread_block: Index of the thread block.
+    """
+    if refs.shares is None:
+        return order
+    numbers = (read_scalar(refs.shares, (thread_block,), i) for i in range(len(Share._fields)))
+    return order._replace(share=Share(*numbers))
 
 
 def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) -> BlockNumbers:
@@ -115,24 +135,20 @@ def make_context(
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
         tables={name: ref.at[slot] for name, ref in memory.tables.items()},
         visited_columns=_find_visited_columns(kernel, grid_index, warpgroup),
-        summed=locate_sums(kernel, grid_index, warpgroup),
+        summed=locate_sums(kernel, warpgroup),
     )
 
 
-def locate_sums(kernel: Kernel, grid_index: GridIndex, warpgroup: jax.Array) -> dict[str, Any]:
+def locate_sums(kernel: Kernel, warpgroup: jax.Array) -> dict[str, Any]:
     """Return references to the vectors of `KernelBody.summed` that belong to a warpgroup.
 
+    All blocks of rows that a thread block computes have the same vectors.
+
     Args:
-      grid_index: Example, head and block of rows.
       warpgroup: Index of the warpgroup.
     """
-    warpgroups = kernel.config.warpgroups
-    vectors = {}
-    for name in kernel.body.summed:
-        ref = kernel.outputs[name]
-        part = lax.rem(grid_index.block, ref.shape[2] // warpgroups) * warpgroups + warpgroup
-        vectors[name] = ref.at[grid_index.example, grid_index.head, part]
-    return vectors
+    part = lax.axis_index("thread_block") * kernel.config.warpgroups + warpgroup
+    return {name: kernel.outputs[name].at[part] for name in kernel.body.summed}
 
 
 def _find_visited_columns(

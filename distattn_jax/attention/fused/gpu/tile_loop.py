@@ -56,6 +56,7 @@ from distattn_jax.attention.fused.gpu.tile_access import (
     make_context,
     make_tile,
     read_numbers,
+    read_share,
 )
 from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
@@ -96,6 +97,7 @@ def run_tile_loop(
     """
     batch, heads = inputs.runs.shape[:2]
     order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
+    order = order._replace(is_uneven=inputs.shares is not None)
     is_loop, row_slots = order.is_loop, order.row_slots
     assert not (is_loop and count_reused_blocks(inputs, config)), "no reuse in persistent kernels"
     types = collect_types(body, inputs, output_types)
@@ -103,8 +105,9 @@ def run_tile_loop(
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(call, body, config, origin, refs, outputs, memory)
         thread_block, warpgroup = (lax.axis_index(axis) for axis in ("thread_block", "warpgroup"))
-        count = order.count_rounds(thread_block)
-        locate = functools.partial(order.locate, thread_block)
+        own_order = read_share(order, refs, thread_block)
+        count = own_order.count_rounds(thread_block)
+        locate = functools.partial(own_order.locate, thread_block)
 
         def visit_blocks(read, visit):
             """Call visit(i, numbers, iteration) for i = 0, 1, ..., once for each block of rows.
@@ -135,7 +138,7 @@ def run_tile_loop(
             plgpu.set_max_registers(COMPUTE_REGISTERS[config.warpgroups], action="increase")
             copy_rows = functools.partial(_copy_rows, shared, warpgroup)
             copy_rows(locate(0), 0)
-            for ref in locate_sums(shared, locate(0), warpgroup).values():
+            for ref in locate_sums(shared, warpgroup).values():
                 diagonal_sums.fill_with_zeros(ref)
 
             def copy_next_rows(i):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distattn_jax.attention.fused.gpu import tile_configs
-from distattn_jax.attention.fused.gpu.block_order import BlockOrder
+from distattn_jax.attention.fused.gpu.block_order import BlockOrder, have_uneven_work
 from distattn_jax.attention.fused.gpu.kernel_types import (
     KEY_ROWS,
     computes_delta_outside,
@@ -360,7 +360,8 @@ def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: Til
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]
     blocks = math.ceil(rows / config.block_rows)
     sums_tables = kernel == "query_gradient" and bool(plan.scoring.table_names)
-    row_slots = BlockOrder(config, batch, heads, blocks, sums_tables).row_slots
+    is_uneven = sums_tables and have_uneven_work(operands)
+    row_slots = BlockOrder(config, batch, heads, blocks, sums_tables, is_uneven).row_slots
     types = list_types(kernel, plan, operands, config)
     buffers = count_bytes(allocate(types, config, row_slots))
     return buffers + (REDUCTION_BYTES if _reduces_tiles(kernel, plan, operands) else 0)

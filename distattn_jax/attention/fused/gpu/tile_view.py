@@ -15,6 +15,7 @@ from distattn_jax.attention.fused.distance_functions import Distances
 from distattn_jax.attention.fused.gpu import mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
 from distattn_jax.attention.fused.score_map import TileView, read_coefficients, read_lengths
+from distattn_jax.attention.fused.scoring import TileScores
 
 
 def view_tile(
@@ -50,6 +51,26 @@ def view_tile(
     if tile_scores is None:
         tile_scores = scoring.score(products, positions, coefficients, for_gradient=for_gradient)
     return TileView(scoring, tile_scores, positions, visible, coefficients)
+
+
+def view_bias(context: WarpgroupContext, tile: Tile) -> TileView:
+    """Return the scores of a tile whose products q · k are treated as 0, if there is a bias.
+
+    The scores are the bias. They are equal along each diagonal, before entries are masked.
+    """
+    scoring = context.score_map.scoring
+    bias = scoring.score_zeros(tile.load_diagonals)
+    tile_scores = TileScores(bias, products=mosaic.full(tile.shape, 0.0))
+    return TileView(scoring, tile_scores, None, view_visibility(context, tile), coefficients=None)
+
+
+def weigh_bias(context: WarpgroupContext, tile: Tile) -> jax.Array | None:
+    """Return 2^bias for each entry of a tile whose products q · k are treated as 0.
+
+    No power overflows: see `saturation.LARGEST_FAR_BIAS`. The result is None if there is no bias.
+    """
+    bias = context.score_map.scoring.score_zeros(tile.load_diagonals)
+    return None if bias is None else registers.share_diagonals(jnp.exp2(bias))
 
 
 def view_visibility(context: WarpgroupContext, tile: Tile) -> jax.Array | None:

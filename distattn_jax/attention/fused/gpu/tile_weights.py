@@ -8,14 +8,15 @@ import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, registers
 from distattn_jax.attention.fused.gpu.kernel_body import Tile, WarpgroupContext
-from distattn_jax.attention.fused.gpu.tile_view import view_visibility
+from distattn_jax.attention.fused.gpu.tile_view import view_visibility, weigh_bias
 from distattn_jax.attention.fused.score_map import TileView, read_lengths
 
 Shape = tuple[int, int]  # rows and columns of a tile
+RECIPROCAL_SUM = "reciprocal_sum"  # name of a vector with 2^-logsumexp for each query
 
 
 def compute_weights(
-    view: TileView, logarithm: jax.Array, *, rounds_scores: bool = False
+    view: TileView, logarithm: jax.Array | None, *, rounds_scores: bool = False
 ) -> jax.Array:
     """Return 2^(s - logarithm) for each entry of a tile, where s is its score to base 2.
 
@@ -24,24 +25,32 @@ def compute_weights(
 
     Args:
       view: Scores of the tile.
-      logarithm: Tile with the logsumexp, or the running maximum, of the query of each entry.
+      logarithm: Tile with the logsumexp, or the running maximum, of the query of each entry. None
+        means 0.
       rounds_scores: True if the scores are also needed for something else, such as the maximum. The
         result is the same, apart from rounding.
     """
+    if logarithm is None:
+        return jnp.exp2(view.scores * view.score_multiplier)
     if rounds_scores and view.has_final_scores:
         return jnp.exp2(registers.subtract_rounded(view.scores, logarithm))
     return jnp.exp2(view.scores * view.score_multiplier - logarithm)
 
 
 def weigh_zero_scores(context: WarpgroupContext, tile: Tile) -> jax.Array:
-    """Return the attention weights of a tile whose scores are treated as 0.
+    """Return the attention weights of a tile whose products q · k are treated as 0.
 
-    The weight is 2^-logsumexp for visible entries, and 0 for masked entries. The rows of the tile
-    must be keys, and its columns must be queries.
+    The weight is 2^(bias - logsumexp) for visible entries, and 0 for masked entries. The rows of
+    the tile must be keys, and its columns must be queries.
     """
-    visible = view_visibility(context, tile)
-    logsumexp = mosaic.expand_per_column(tile.load_vector("logsumexp"), tile.shape)
-    weights = jnp.exp2(-logsumexp)
+    visible, bias_weights = view_visibility(context, tile), weigh_bias(context, tile)
+    if RECIPROCAL_SUM in tile.ring_names:
+        weights = tile.load_vector(RECIPROCAL_SUM)
+    else:
+        weights = jnp.exp2(-tile.load_vector("logsumexp"))
+    weights = mosaic.expand_per_column(weights, tile.shape)
+    if bias_weights is not None:
+        weights *= bias_weights
     return weights if visible is None else jnp.where(visible, weights, 0.0)
 
 

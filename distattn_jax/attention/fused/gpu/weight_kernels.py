@@ -3,9 +3,10 @@
 The module `kernels` of the package `fused` has their equations. The logsumexp of a query without a
 visible key is `EMPTY_LOGSUMEXP`, so that all weights of this query are 0.
 
-Some heads treat all scores beyond a distance as 0: see `skipped_tiles`. If a kernel skips the tiles
-with such scores, it adds their contribution from a precomputed sum, `skipped_sums`, before the
-first tile. If it visits these tiles, it needs no products q · k for them.
+Some heads treat all products q · k beyond a distance as 0: see `skipped_tiles`. If a kernel skips
+the tiles with such products, it adds their contribution from a precomputed sum, `skipped_sums`,
+before the first tile. If it visits these tiles, their scores are 0, or a bias that it reads from a
+table.
 
 In relative position attention, the forward kernel also computes the relation weights: see
 `relations`. Each relation from 1 to 2k - 1 belongs to one key of a query. The kernel writes the
@@ -19,11 +20,22 @@ position vectors and p are separate queries: see `position_tiles`.
 
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import dropout_tiles, mosaic, relation_rows, tile_weights
+from distattn_jax.attention.fused.gpu import (
+    dropout_tiles,
+    mosaic,
+    registers,
+    relation_rows,
+    tile_weights,
+)
 from distattn_jax.attention.fused.gpu.kernel_body import KernelBody
 from distattn_jax.attention.fused.gpu.position_tiles import multiply_score_operands, scratch_buffers
 from distattn_jax.attention.fused.gpu.relation_tiles import RelationTile, name_ends
-from distattn_jax.attention.fused.gpu.tile_view import view_tile, view_visibility
+from distattn_jax.attention.fused.gpu.tile_view import (
+    view_bias,
+    view_tile,
+    view_visibility,
+    weigh_bias,
+)
 from distattn_jax.attention.fused.gpu.tile_weights import Shape
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.operands import EMPTY_LOGSUMEXP
@@ -60,6 +72,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
     width, dtype = values_type.shape[-1], values_type.dtype
     has_weights = score_map.scoring.has_relation_weights
     multiplies_tables = score_map.scoring.multiplies_tables
+    has_bias = score_map.scoring.distinctions.zero_scores
     sides = end_sides(is_causal=score_map.window.is_causal) if has_weights else ()
 
     def initialize(context):
@@ -106,6 +119,27 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         weights = is_visible * mosaic.expand_per_row(weight, tile.shape)
         return new_maximum, weights, weight * count
 
+    def view_scores(context, tile):
+        if tile.kind.is_zero:
+            tile.skip("key")
+            return view_bias(context, tile)
+        products = multiply_score_operands(
+            context, tile, (context.resident["query"], tile.wait("key"))
+        )
+        tile.release("key")
+        return view_tile(context, tile, products)
+
+    def raise_maximum(context, maximum, view):
+        """Return the running maximum of each row after a tile.
+
+        In a head with small scores, the maximum stays 0.
+        """
+        largest = view.scores.max(axis=1) * view.score_multiplier
+        if "initial_maximum" in context.scalars:
+            is_small = context.scalars["initial_maximum"][0] == 0
+            largest = jnp.where(is_small, MASKED_SCORE, largest)
+        return jnp.maximum(maximum, largest)
+
     def weigh(context, tile, maximum):
         """Return the new running maximum of each row, the weights of a tile, and their row sums.
 
@@ -115,26 +149,31 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         Args:
           maximum: Running maximum of each row before the tile.
         """
-        if tile.kind.is_zero:
+        if tile.kind.is_zero and not has_bias:
             return weigh_zeros(context, tile, maximum)
-        products = multiply_score_operands(
-            context, tile, (context.resident["query"], tile.wait("key"))
-        )
-        tile.release("key")
-        view = view_tile(context, tile, products)
+        view = view_scores(context, tile)
         # before the weights replace the scores in the registers
         if has_weights and not tile.kind.is_far:
             write_scores(context, tile, view.scores)
         new_maximum = maximum
-        if not tile.kind.has_small_scores:
-            new_maximum = jnp.maximum(maximum, view.scores.max(axis=1) * view.score_multiplier)
-        weights = tile_weights.compute_weights(
-            view,
-            mosaic.expand_per_row(new_maximum, tile.shape),
-            rounds_scores=not tile.kind.has_small_scores,
-        )
+        if tile.kind.has_small_scores and tile.kind.is_zero:
+            weights = registers.share_diagonals(jnp.exp2(view.tile_scores.scores))
+        elif tile.kind.has_small_scores:  # The maximum is 0.
+            weights = tile_weights.compute_weights(view, None)
+        else:
+            new_maximum = raise_maximum(context, maximum, view)
+            weights = tile_weights.compute_weights(
+                view, mosaic.expand_per_row(new_maximum, tile.shape), rounds_scores=True
+            )
         if view.visible is not None:
             weights = jnp.where(view.visible, weights, 0.0)
+        may_be_small = tile.kind.has_small_scores or tile.kind.is_masked
+        if has_bias and may_be_small and "initial_maximum" in context.scalars:
+            # Relative to a maximum, the largest weight is 1, and is not rounded. Relative to 0, it
+            # is rounded. Its share of the sum is exact again if the sum is that of rounded weights.
+            # The gradient of a bias is often a small sum of large numbers, which needs this.
+            weights = weights.astype(dtype)
+            return new_maximum, weights, mosaic.sum_rows(registers.widen(weights))
         return new_maximum, weights, mosaic.sum_rows(weights)
 
     def step(context, tile, state):
@@ -257,6 +296,8 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
         cotangent = mosaic.expand_per_column(tile.load_vector("received_cotangent"), tile.shape)
         weight = jnp.exp2(-context.vectors["logsumexp"])
         given = cotangent * mosaic.expand_per_row(weight, tile.shape)
+        bias_weights = weigh_bias(context, tile)
+        given = given if bias_weights is None else given * bias_weights
         given = given if visible is None else jnp.where(visible, given, 0.0)
         return state + mosaic.sum_rows(given)
 

@@ -2,8 +2,8 @@
 
 The module `fused.kernels` has their equations. The logsumexp of a query without a visible key is
 `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, the kernel `key_gradient` adds
-the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores
-are treated as 0, the kernels need no products of queries and keys.
+the contribution of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose products
+q · k are treated as 0, the scores are 0 or a bias. Only the bias and the values have gradients.
 
 Arrays in VMEM are transposed: queries have the shape (H, queries). A tile has the shape
 (keys, queries).
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.score_map import compute_gradient_multiplier, read_dropout_scale
+from distattn_jax.attention.fused.scoring import BIAS_TABLE
 from distattn_jax.attention.fused.tpu import diagonal_sums, relation_tiles, tile_weights
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, KernelBody, Shape, Tile
 from distattn_jax.attention.fused.tpu.position_tiles import add_gradients
@@ -46,21 +47,33 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     names = score_map.scoring.gradient_names
     summed = names[: score_map.scoring.summed_gradients]
 
-    def step(context: BlockContext, tile: Tile) -> None:
-        key, value = tile.load("key"), tile.load("value")
-        products = multiply(key, context.load("query"), (0, 0))
-        weight_gradient = multiply(value, context.load("values_cotangent"), (0, 0))
-        if score_map.scoring.has_relation_weights:
-            weight_gradient += relation_tiles.read_relations(context, tile, "relation_cotangent")
-        view = view_tile(context, tile, products, for_gradient=True)
-        score_gradient = tile_weights.compute_score_gradient(
+    def compute_score_gradient(
+        context: BlockContext, tile: Tile, weights: jax.Array, weight_gradient: jax.Array
+    ) -> jax.Array:
+        return tile_weights.compute_score_gradient(
             context,
             tile,
-            tile_weights.compute_weights(view, context.load("logsumexp")),
+            weights,
             weight_gradient,
             per_query=context.load("negative_delta"),
             per_key=tile.load("received_cotangent") if has_received else None,
         )
+
+    def step(context: BlockContext, tile: Tile) -> None:
+        weight_gradient = multiply(tile.load("value"), context.load("values_cotangent"), (0, 0))
+        logsumexp = context.load("logsumexp")
+        if tile.kind.is_zero:
+            weights = tile_weights.weigh_zero_products(context, tile, logsumexp)
+            score_gradient = compute_score_gradient(context, tile, weights, weight_gradient)
+            diagonal_sums.add(context.sums[BIAS_TABLE], tile, score_gradient, origin)
+            return
+        key = tile.load("key")
+        products = multiply(key, context.load("query"), (0, 0))
+        if score_map.scoring.has_relation_weights:
+            weight_gradient += relation_tiles.read_relations(context, tile, "relation_cotangent")
+        view = view_tile(context, tile, products, for_gradient=True)
+        weights = tile_weights.compute_weights(view, logsumexp)
+        score_gradient = compute_score_gradient(context, tile, weights, weight_gradient)
         relation_tiles.add_gradient(context, tile, score_gradient)
         product_gradient = view.product_gradient(score_gradient)
         if score_map.scoring.has_positions:
@@ -129,7 +142,7 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
     def step(context: BlockContext, tile: Tile) -> None:
         logsumexp = tile.load("logsumexp")
         if tile.kind.is_zero:  # The gradient of the keys is 0.
-            weights = tile_weights.weigh_zero_scores(context, tile, logsumexp)
+            weights = tile_weights.weigh_zero_products(context, tile, logsumexp)
             add_value_gradient(context, tile, weights)
             return
         query = tile.load("query")

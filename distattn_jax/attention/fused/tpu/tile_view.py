@@ -33,7 +33,7 @@ def view_tile(
     coefficients = read_coefficients(context.scalars)
     positions = scoring.read_positions(
         lambda: read_distances(context, tile),
-        lambda name: expand_diagonals(tile.load(name), tile.shape),
+        functools.partial(read_table, tile),
         is_far=tile.kind.is_far,
     )
     visible = view_visibility(context, tile)
@@ -94,6 +94,11 @@ def _relative_positions(context: BlockContext, tile: Tile) -> jax.Array:
     """
     first = tile.query + read_lengths(context.scalars).offset - tile.key
     return lane_indices(tile.shape) - sublane_indices(tile.shape) + first
+
+
+def read_table(tile: Tile, name: str) -> jax.Array:
+    """Return one number for each entry of a tile, from the table of this name."""
+    return expand_diagonals(tile.load(name), tile.shape)
 
 
 def expand_diagonals(numbers: jax.Array, shape: tuple[int, int]) -> jax.Array:

@@ -3,13 +3,19 @@
 A tile has the shape (keys, queries).
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.score_map import TileView, read_dropout_scale, read_lengths
 from distattn_jax.attention.fused.tpu.kernel_body import BlockContext, Tile
 from distattn_jax.attention.fused.tpu.registers import lane_indices, to_column
-from distattn_jax.attention.fused.tpu.tile_view import kept_by_dropout, view_visibility
+from distattn_jax.attention.fused.tpu.tile_view import (
+    kept_by_dropout,
+    read_table,
+    view_visibility,
+)
 
 
 def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
@@ -25,16 +31,22 @@ def compute_weights(view: TileView, logarithm: jax.Array) -> jax.Array:
     return zero_masked(jnp.exp2(view.log_weights - logarithm), view.visible)
 
 
-def weigh_zero_scores(context: BlockContext, tile: Tile, logarithm: jax.Array) -> jax.Array:
-    """Return the weights of a tile whose scores are all treated as 0, shape (keys, queries).
+def read_bias(context: BlockContext, tile: Tile) -> jax.Array | float:
+    """Return the scores of a tile whose products q · k are treated as 0: the bias, or 0."""
+    bias = context.score_map.scoring.score_zeros(functools.partial(read_table, tile))
+    return 0.0 if bias is None else bias
 
-    They are 2^-logarithm for visible entries, and 0 for masked entries.
+
+def weigh_zero_products(context: BlockContext, tile: Tile, logarithm: jax.Array) -> jax.Array:
+    """Return the weights of a tile whose products q · k are treated as 0, shape (keys, queries).
+
+    They are 2^(bias - logarithm) for visible entries, and 0 for masked entries.
 
     Args:
       logarithm: Number that is subtracted from all scores (to base 2) of a query, such as their
         maximum or logsumexp, shape (1, queries).
     """
-    weights = jnp.broadcast_to(jnp.exp2(-logarithm), tile.shape)
+    weights = jnp.broadcast_to(jnp.exp2(read_bias(context, tile) - logarithm), tile.shape)
     return zero_masked(weights, view_visibility(context, tile))
 
 

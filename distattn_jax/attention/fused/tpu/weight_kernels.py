@@ -2,8 +2,8 @@
 
 The module `fused.kernels` has their equations. The logsumexp of a query without a visible key is
 `EMPTY_LOGSUMEXP`, so that its weights are 0. If a head skips tiles, a kernel adds the contribution
-of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose scores are treated as 0,
-the kernels need no products of queries and keys.
+of the skipped tiles, `skipped_sums`: see `skipped_tiles`. In tiles whose products q · k are treated
+as 0, the scores are 0 or a bias.
 
 Arrays in VMEM, except `key_rows`, are transposed: queries have the shape (H, queries). A tile has
 the shape (keys, queries).
@@ -68,10 +68,10 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         if not tile.kind.is_zero:
             tile_view = view(context, tile)
             return tile_view.scores.max(axis=0, keepdims=True) * tile_view.score_multiplier
+        bias = jnp.broadcast_to(tile_weights.read_bias(context, tile), tile.shape)
         visible = view_visibility(context, tile)
-        if visible is None:
-            return jnp.zeros((1, queries), jnp.float32)
-        return jnp.where(visible, 0.0, MASKED_SCORE).max(axis=0, keepdims=True)
+        bias = bias if visible is None else jnp.where(visible, bias, MASKED_SCORE)
+        return bias.max(axis=0, keepdims=True)
 
     def store_weights(context: BlockContext, tile: Tile) -> jax.Array:
         """Compute the unnormalised weights of a tile, and return the sum of each query.
@@ -81,7 +81,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
         """
         reference = context.scratch["reference"][...]
         if tile.kind.is_zero:
-            weights = tile_weights.weigh_zero_scores(context, tile, reference)
+            weights = tile_weights.weigh_zero_products(context, tile, reference)
         else:
             weights = tile_weights.compute_weights(view(context, tile), reference)
         context.scratch["weights"][...] = tile_weights.drop(context, tile, weights).astype(dtype)
@@ -157,7 +157,7 @@ def received(call: KernelCall, shape: Shape) -> KernelBody:
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = tile.load("logsumexp")
         if tile.kind.is_zero:
-            return tile_weights.weigh_zero_scores(context, tile, logsumexp)
+            return tile_weights.weigh_zero_products(context, tile, logsumexp)
         products = multiply(context.load("key"), tile.load("query"), (0, 0))
         return tile_weights.compute_weights(view_tile(context, tile, products), logsumexp)
 
@@ -202,7 +202,7 @@ def attention_given(call: KernelCall, shape: Shape) -> KernelBody:
     def weigh(context: BlockContext, tile: Tile) -> jax.Array:
         logsumexp = context.load("logsumexp")
         if tile.kind.is_zero:
-            return tile_weights.weigh_zero_scores(context, tile, logsumexp)
+            return tile_weights.weigh_zero_products(context, tile, logsumexp)
         products = multiply(tile.load("key_rows"), context.load("query"), (1, 0))
         return tile_weights.compute_weights(view_tile(context, tile, products), logsumexp)
 

@@ -2,8 +2,8 @@
 
 The factor f and the bias g are functions of the relative position: a relative position has a side
 and a distance. Each of them is stored in a table: see `position_tables`. A head leaves out the keys
-that it forgets (see `forgetting`). It treats the scores of distant keys as constant if their factor
-is 0 and their bias is constant (see `saturation`).
+that it forgets (see `forgetting`). It treats the scores of distant keys as the bias if their factor
+is 0, and skips these keys if their bias is constant (see `saturation`).
 """
 
 import dataclasses
