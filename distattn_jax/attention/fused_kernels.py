@@ -19,6 +19,7 @@ from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
+AMPERE = 8.0  # compute capability: older generations lack `cp.async` and bfloat16 products
 OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 # Keys with appended constants may be wider, because the constants need no gradient.
@@ -31,6 +32,15 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import make_kernels
 
+    return _run(call, make_kernels, GPU_KEY_WIDTHS, multiplies_tables=True)
+
+
+def run_portably(call: AttentionCall) -> Attended:
+    """Compute attention with the portable form of the kernels for GPUs."""
+    from distattn_jax.attention.fused.gpu.portable import kernels, tile_selection
+
+    shared_memory = tile_selection.find_shared_memory(devices.cuda_capabilities())
+    make_kernels = kernels.make_factory(shared_memory)
     return _run(call, make_kernels, GPU_KEY_WIDTHS, multiplies_tables=True)
 
 
@@ -115,16 +125,8 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
-    """Return an error text if the kernels for GPUs do not support the call, otherwise None."""
-    widest = max(call.query.shape[-1], call.value.shape[-1])
-    if widest > GPU_WIDTHS[-1]:
-        return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
-    widths = GPU_KEY_WIDTHS if call.variant.appends_constants else GPU_WIDTHS
-    reason = (
-        _unsupported_variant_reason(call, "gpu")
-        or call.unsupported_dtype_reason("bfloat16", "float16")
-        or _unsupported_call_reason(call, widths)
-    )
+    """Return an error text if the kernels for Hopper GPUs do not support the call, or None."""
+    reason = _unsupported_gpu_call_reason(call)
     if reason is not None:
         return reason
     # Without any GPU the call is supported: the program may be lowered for another machine.
@@ -132,6 +134,30 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     if any(int(capability) != HOPPER for capability in capabilities):
         return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
     return None
+
+
+def unsupported_reason_of_portable_form(call: AttentionCall) -> str | None:
+    """Return an error text if the portable kernels do not support the call, otherwise None."""
+    reason = _unsupported_gpu_call_reason(call)
+    if reason is not None:
+        return reason
+    capabilities = devices.cuda_capabilities()
+    if any(capability < AMPERE for capability in capabilities):
+        return f"it needs GPUs of compute capability {AMPERE} or newer; got {capabilities}"
+    return None
+
+
+def _unsupported_gpu_call_reason(call: AttentionCall) -> str | None:
+    """Return an error text if no kernels for GPUs support the call, otherwise None."""
+    widest = max(call.query.shape[-1], call.value.shape[-1])
+    if widest > GPU_WIDTHS[-1]:
+        return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
+    widths = GPU_KEY_WIDTHS if call.variant.appends_constants else GPU_WIDTHS
+    return (
+        _unsupported_variant_reason(call, "gpu")
+        or call.unsupported_dtype_reason("bfloat16", "float16")
+        or _unsupported_call_reason(call, widths)
+    )
 
 
 def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:

@@ -46,6 +46,11 @@ IMPLEMENTATIONS = {
         Implementation(fused_kernels.run_on_tpu, "tpu", fused_kernels.unsupported_reason_on_tpu),
     ),
     "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
+    "pallas_portable": (
+        Implementation(
+            fused_kernels.run_portably, "cuda", fused_kernels.unsupported_reason_of_portable_form
+        ),
+    ),
     "xla": (
         Implementation(xla.run_on_gpu, None, xla.unsupported_reason_on_gpu),
         Implementation(xla.run, None, _always_supported),

@@ -81,7 +81,7 @@ def clear_buffer(context: WarpgroupContext) -> None:
         count = min(THREADS, buffer.shape[0] - start)
         window = pl.ds(start + count - THREADS, THREADS)  # The last two windows may overlap.
         buffer[window] = _zeros(THREADS)
-    plgpu.commit_smem()
+    mosaic.wait_for_threads()
 
 
 def read(context: WarpgroupContext, tile: Tile) -> Tables:
@@ -112,7 +112,7 @@ def add(context: WarpgroupContext, tile: Tile, sums: Tables, entries: Tables) ->
         else:
             buffer = context.scratch[SCRATCH]
             if i > 0:  # All threads must have read the sums of the previous table.
-                plgpu.commit_smem()
+                mosaic.wait_for_threads()
             _write_warp_sums(buffer, entries[name], count + SLACK)
             for warp in range(WARPS):
                 total += mosaic.load_per_thread(buffer.at[pl.ds(warp * (count + SLACK), count)])

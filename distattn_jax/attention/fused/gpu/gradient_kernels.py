@@ -183,7 +183,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if positions is not None:
             lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
-        totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
+        totals = context.products.accumulate(totals, *operands)
         tile.release("key")
         if positions is not None:
             positions.release()
@@ -273,10 +273,9 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if score_map.has_dropout:
             kept_weights = (weights * dropout_tiles.KEPT).astype(values_dtype)
             weights = dropout_tiles.drop(context, tile, kept_weights)
-        (value_total,) = mosaic.accumulate_products(
+        (value_total,) = context.products.accumulate(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
-            scratch=context.operand_scratch,
         )
         tile.release("values_cotangent")
         return key_total, value_total
@@ -333,11 +332,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
-        totals = mosaic.accumulate_products(
+        totals = context.products.accumulate(
             state,
             ((product_gradient, query),),
             ((kept_weights, values_cotangent),),
-            scratch=context.operand_scratch,
         )
         tile.release("query")
         tile.release("values_cotangent")
@@ -431,11 +429,10 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         product_gradient = view.product_gradient(score_gradient)
         lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
-        totals = mosaic.accumulate_products(
+        totals = context.products.accumulate(
             state,
             ((lower, positions.query),),
             ((upper, positions.query),),
-            scratch=context.operand_scratch,
         )
         positions.release()
         return totals

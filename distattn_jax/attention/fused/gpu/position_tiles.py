@@ -138,7 +138,7 @@ def multiply_rows_and_columns(
         initial = initial_products(
             context, tile, with_cotangent=len(pairs) > 1, initial_gradient=initial_gradient
         )
-        return mosaic.multiply_transposed(*pairs, initial=initial)
+        return context.products.multiply_transposed(*pairs, initial=initial)
     query, lower, upper, _ = positions
     if context.score_map.is_transposed:
         position_pairs = (lower, query), (upper, query)
@@ -151,10 +151,10 @@ def multiply_rows_and_columns(
         is_halved=_is_halved(context),
     )
     if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
-        selected = select(*mosaic.multiply_transposed(*position_pairs))
+        selected = select(*context.products.multiply_transposed(*position_pairs))
         zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
-        return mosaic.multiply_transposed(*pairs, initial=(selected, *zeros))
-    below, above, products, *others = mosaic.multiply_transposed(*position_pairs, *pairs)
+        return context.products.multiply_transposed(*pairs, initial=(selected, *zeros))
+    below, above, products, *others = context.products.multiply_transposed(*position_pairs, *pairs)
     return products + select(below, above), *others
 
 
