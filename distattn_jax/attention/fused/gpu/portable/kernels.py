@@ -14,7 +14,7 @@ def make_factory(shared_memory: int) -> KernelFactory:
     """Return a function that makes the kernels of one attention call.
 
     Args:
-      shared_memory: Bytes of shared memory of a processor: see `find_shared_memory`.
+      shared_memory: Bytes of shared memory of a processor of the GPU.
     """
     select = functools.partial(select_tile_configs, shared_memory=shared_memory)
     form = Form(select, allocate, run_tile_loop)

@@ -23,13 +23,7 @@ from distattn_jax.attention.fused.gpu.tile_selection import (
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 
-KIB = 1024
-RESERVED = KIB  # bytes of shared memory that the GPU reserves for each thread block
-# Bytes of shared memory of a processor, by compute capability. The last entry is for newer chips.
-SHARED_MEMORY = {8.0: 164 * KIB, 8.6: 100 * KIB, 8.7: 164 * KIB, 8.9: 100 * KIB, 9.0: 228 * KIB}
-SHARED_MEMORY |= {10.0: 228 * KIB, 10.3: 228 * KIB, 12.0: 100 * KIB}
-SMALLEST_SHARED_MEMORY = min(SHARED_MEMORY.values())
-
+RESERVED = 1024  # bytes of shared memory that the GPU reserves for each thread block
 config = functools.partial(TileConfig, warpgroups=1)
 
 FEWER_LOADS = "Each number that is loaded from shared memory is used for twice as many rows."
@@ -56,24 +50,13 @@ TABLE = [
 ]
 
 
-def find_shared_memory(capabilities: list[float]) -> int:
-    """Return the bytes of shared memory of a processor (SM) that all given GPUs have.
-
-    Args:
-      capabilities: Compute capability of each GPU. Without any GPU, the smallest number is
-        returned, so that the kernels run on every chip.
-    """
-    known = [SHARED_MEMORY.get(x, SMALLEST_SHARED_MEMORY) for x in capabilities]
-    return min(known, default=SMALLEST_SHARED_MEMORY)
-
-
 def select_tile_configs(plan: Plan, operands: Operands, shared_memory: int) -> TileConfigs:
     """Return the configuration (tile sizes and stages) of each kernel of a call.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
-      shared_memory: Bytes of shared memory of a processor: see `find_shared_memory`.
+      shared_memory: Bytes of shared memory of a processor of the GPU.
 
     Raises:
       ValueError: If the smallest configuration of a kernel needs more shared memory.
