@@ -10,11 +10,13 @@ from typing import Any
 import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
-from jax.experimental.mosaic.gpu import FragmentedArray
+from jax.experimental.mosaic import gpu as mgpu
+from jax.experimental.mosaic.gpu import FragmentedArray, utils
 
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
+STEP = 16  # rows of the second operand that are loaded at a time
 Pair = tuple[Any, Any]
 
 
@@ -28,7 +30,7 @@ class MmaProducts:
         if initial is None:
             initial = tuple(mosaic.full((a.shape[0], b.shape[0]), 0.0) for a, b in pairs)
         return tuple(
-            _multiply(total, a, b.transpose((1, 0)))
+            _multiply(total, a, b, is_transposed=True)
             for total, (a, b) in zip(initial, pairs, strict=True)
         )
 
@@ -39,24 +41,50 @@ class MmaProducts:
         results = []
         for total, pairs in zip(totals, operands, strict=True):
             for a, b in pairs:
-                total = _multiply(total, a.astype(b.dtype), b)
+                total = _multiply(total, a.astype(b.dtype), b, is_transposed=False)
             results.append(total)
         return tuple(results)
 
 
-def _multiply(total: jax.Array, a: Any, b: Any) -> jax.Array:
-    """Return `total` + a @ b.
+def _multiply(total: jax.Array, a: Any, b: Any, *, is_transposed: bool) -> jax.Array:
+    """Return `total` + a @ b, or `total` + a @ bᵀ.
 
-    The interpreter has no `mma.sync`. It multiplies the same numbers with `jnp.dot`.
+    A few rows of b are loaded at a time, so that they need few registers. The interpreter has no
+    `mma.sync`. It multiplies the same numbers with `jnp.dot`.
 
     Args:
       a: Matrix in registers or in shared memory.
       b: Matrix in shared memory.
+      is_transposed: True for bᵀ.
     """
     if is_interpreted():
-        return total + jnp.dot(a[...], b[...], preferred_element_type=jnp.float32)
-    right = mosaic.load(b, plgpu.Layout.MMA_RHS(jnp.dtype(b.dtype)))
-    return plgpu.mma(total, _load_left(a), right)
+        right = b[...].T if is_transposed else b[...]
+        return total + jnp.dot(a[...], right, preferred_element_type=jnp.float32)
+    dtype, rows = jnp.dtype(b.dtype), b.shape[0]
+    width = min(b.shape[1], mosaic.MAX_SWIZZLED_COLUMNS)
+    transforms = mosaic.swizzle_transforms(width, dtype)
+    left_layout, right_layout = plgpu.Layout.MMA_LHS(dtype), plgpu.Layout.MMA_RHS(dtype)
+    return_type = plgpu.ShapeDtypeStruct(total.shape, total.dtype, layout=plgpu.Layout.WGMMA)
+    types = (plgpu.Layout.WGMMA, left_layout, plgpu.RefType(transforms))
+
+    @plgpu.inline_mgpu(arg_types=types, return_type=return_type)
+    def multiply(_, total, left, ref):
+        total = total.copy()
+        for start in range(0, rows, STEP):
+            part = slice(start, start + STEP)
+            tiles = utils.memref_slice(ref, (slice(start // 8, (start + STEP) // 8),))
+            if is_transposed:
+                tiles = utils.memref_transpose(tiles, (1, 0, 3, 2))
+            right = FragmentedArray.load_tiled(
+                tiles, width * dtype.itemsize, layout=right_layout.to_mgpu()
+            )
+            if is_transposed:
+                total[:, part] = mgpu.mma(total[:, part], left, right)
+            else:
+                total = mgpu.mma(total, left[:, part], right)
+        return total
+
+    return multiply(total, _load_left(a), b)
 
 
 def _load_left(a: Any) -> jax.Array:
