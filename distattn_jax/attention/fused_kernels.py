@@ -142,7 +142,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     if reason is not None:
         return reason
     capabilities = devices.cuda_capabilities()
-    if any(int(capability) != HOPPER for capability in capabilities):
+    if not all(map(is_hopper, capabilities)):
         return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
     return None
 
@@ -151,6 +151,11 @@ def unsupported_portable_reason(call: AttentionCall) -> str | None:
     """Return an error text if the portable kernels do not support the call, otherwise None."""
     is_small = _find_shared_memory() < LARGE_SHARED_MEMORY
     return _unsupported_gpu_call_reason(call, "small_gpu" if is_small else "gpu")
+
+
+def is_hopper(capability: float) -> bool:
+    """Return True if a compute capability is that of a Hopper GPU."""
+    return int(capability) == HOPPER
 
 
 def _find_shared_memory() -> int:
