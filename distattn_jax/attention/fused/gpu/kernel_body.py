@@ -91,6 +91,10 @@ class Tile(NamedTuple):
 class Products(Protocol):
     """Matrix products of a warpgroup, with the matrix instructions of one generation of GPUs."""
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if several products should be started at once."""
+
     def multiply_transposed(
         self, *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
     ) -> tuple[jax.Array, ...]:

@@ -150,7 +150,8 @@ def multiply_rows_and_columns(
         keeps_rows=not context.score_map.is_transposed,
         is_halved=_is_halved(context),
     )
-    if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
+    # All products at once need many registers, and too many if the head is wide.
+    if query.shape[-1] > MAX_WIDTH or not context.products.is_asynchronous:
         selected = select(*context.products.multiply_transposed(*position_pairs))
         zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
         return context.products.multiply_transposed(*pairs, initial=(selected, *zeros))

@@ -33,6 +33,11 @@ class WgmmaProducts(NamedTuple):
 
     scratch: Any
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """True: a warpgroup can start several products before it waits for the first result."""
+        return True
+
     def multiply_transposed(
         self, *pairs: Pair, initial: tuple[jax.Array, ...] | None = None
     ) -> tuple[jax.Array, ...]:

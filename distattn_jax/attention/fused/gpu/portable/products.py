@@ -23,6 +23,8 @@ Pair = tuple[Any, Any]
 class MmaProducts:
     """Matrix products of a warpgroup: see `kernel_body.Products`."""
 
+    is_asynchronous = False
+
     def multiply_transposed(
         self, *pairs: Pair, initial: tuple[jax.Array, ...] | None = None
     ) -> tuple[jax.Array, ...]:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from distattn_jax.attention.fused import varying
-from distattn_jax.attention.fused.gpu import diagonal_sums, mosaic, registers
+from distattn_jax.attention.fused.gpu import diagonal_sums, mosaic, registers, skew
 from distattn_jax.attention.fused.gpu.block_order import BlockOrder
 from distattn_jax.attention.fused.gpu.kernel_body import (
     TABLE_PADDING,
@@ -37,6 +37,7 @@ from distattn_jax.attention.fused.gpu.kernel_body import (
 )
 from distattn_jax.attention.fused.gpu.portable import copies
 from distattn_jax.attention.fused.gpu.portable.products import MmaProducts
+from distattn_jax.attention.fused.gpu.position_tiles import SKEW, UNSKEW
 from distattn_jax.attention.fused.gpu.shared_memory import (
     Kernel,
     KernelTypes,
@@ -86,7 +87,7 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int = 1) -> Shar
         operand_scratch=None,
         scratch={
             name: mosaic.plain_scratch((1, *shape), kind)
-            for name, (shape, kind) in types.scratch.items()
+            for name, (shape, kind) in _list_scratch(types, config).items()
         },
         tables={
             name: make_buffer(1, x.shape[1] - TABLE_PADDING, x) for name, x in types.tables.items()
@@ -94,6 +95,19 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int = 1) -> Shar
         tables_full={},
         tables_free={},
     )
+
+
+def _list_scratch(types: KernelTypes, config: TileConfig) -> dict[str, Any]:
+    """Return the shape and dtype of each buffer of `KernelBody.scratch`.
+
+    If `TileConfig.shares_scratch`, the buffers for position vectors are those of wide heads.
+    """
+    buffers = dict(types.scratch)
+    if config.shares_scratch and SKEW in buffers:
+        has_query_rows = "query" in types.resident
+        buffers[SKEW] = (skew.SKEW_ENTRIES // (1 + has_query_rows),), "float32"
+        buffers.pop(UNSKEW, None)
+    return buffers
 
 
 def run_tile_loop(

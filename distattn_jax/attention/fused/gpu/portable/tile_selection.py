@@ -44,8 +44,9 @@ TABLE = [
         FEWER_LOADS,
     ),
     Row(ALL, always, config(), HIDDEN),
-    Row((*ALL, *POSITION), always, config(), HIDDEN),
+    Row(POSITION, always, config(), HIDDEN),
     Row((*ALL, *POSITION), always, config(stages=1), SMALLER),
+    Row((*ALL, *POSITION), lambda c: c.positions, config(stages=1, shares_scratch=True), SMALLER),
     Row(ALL, lambda c: not c.positions, config(columns=32, stages=1), SMALLER),
 ]
 
