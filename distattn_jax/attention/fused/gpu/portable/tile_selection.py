@@ -41,17 +41,20 @@ def _needs_registers(facts: Facts) -> bool:
     return not (is_simple or facts.positions)
 
 
+def _has_free_rows(facts: Facts) -> bool:
+    """Return True if the kernel `forward` has registers for tiles of 128 rows."""
+    return not (facts.positions or facts.relations or facts.wide or facts.mask or facts.dropout)
+
+
 # Position vectors need square tiles. The kernels with relations or position vectors need 64 rows.
 TABLE = [
     Row(
         FORWARD,
-        lambda c: (
-            c.equal_blocks
-            and not (c.positions or c.relations or c.wide or c.mask or c.dropout or c.key_mask)
-        ),
+        lambda c: _has_free_rows(c) and c.equal_blocks,
         config(rows=128, held=("query",)),
         FEWER_LOADS,
     ),
+    Row(FORWARD, _has_free_rows, config(rows=128, columns=32, held=("query",)), REGISTERS),
     Row(KEY, _needs_registers, config(columns=32), REGISTERS),
     Row(
         QUERY,
