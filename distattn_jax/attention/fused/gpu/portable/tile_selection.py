@@ -12,7 +12,9 @@ from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, TileConfig
 from distattn_jax.attention.fused.gpu.tile_selection import (
     ALL,
     FORWARD,
+    KEY,
     POSITION,
+    QUERY,
     Facts,
     Row,
     always,
@@ -27,24 +29,42 @@ RESERVED = 1024  # bytes of shared memory that the GPU reserves for each thread 
 config = functools.partial(TileConfig, warpgroups=1)
 
 FEWER_LOADS = "Each number that is loaded from shared memory is used for twice as many rows."
-HIDDEN = "More copies hide more of the time that global memory needs."
+SQUARE = "Wider tiles would spill registers, and narrower tiles load the rows more often."
+REGISTERS = "Wider tiles would spill registers."
 SMALLER = "It needs less shared memory than the rows above."
 
 
+def _needs_registers(facts: Facts) -> bool:
+    """Return True if the kernel `key_gradient` would spill registers with 64 columns."""
+    has_entries = facts.mask or facts.key_mask or facts.segments or facts.dropout
+    is_simple = facts.dot_product and not (has_entries or facts.received or facts.wide)
+    return not (is_simple or facts.positions)
+
+
 def _has_free_rows(facts: Facts) -> bool:
-    """Return True if the kernels can compute tiles of more than 64 rows."""
-    return not (facts.positions or facts.relations or facts.wide)
+    """Return True if the kernel `forward` has registers for tiles of 128 rows."""
+    return not (facts.positions or facts.relations or facts.wide or facts.mask or facts.dropout)
 
 
+# Position vectors need square tiles. The kernels with relations or position vectors need 64 rows.
 TABLE = [
     Row(
         FORWARD,
-        lambda c: _has_free_rows(c) and not (c.mask or c.dropout),
+        lambda c: _has_free_rows(c) and c.equal_blocks,
         config(rows=128, held=("query",)),
         FEWER_LOADS,
     ),
-    Row(ALL, always, config(), HIDDEN),
-    Row(POSITION, always, config(), HIDDEN),
+    Row(FORWARD, _has_free_rows, config(rows=128, columns=32, held=("query",)), REGISTERS),
+    Row(KEY, _needs_registers, config(columns=32), REGISTERS),
+    Row(
+        QUERY,
+        lambda c: (c.relations or c.wide or c.mask) and not c.positions,
+        config(columns=32),
+        REGISTERS,
+    ),
+    Row(ALL, always, config(), SQUARE),
+    Row(ALL, lambda c: not c.positions, config(columns=32), SMALLER),
+    Row(POSITION, always, config(), SQUARE),
     Row((*ALL, *POSITION), always, config(stages=1), SMALLER),
     Row((*ALL, *POSITION), lambda c: c.positions, config(stages=1, shares_scratch=True), SMALLER),
     Row(ALL, lambda c: not c.positions, config(columns=32, stages=1), SMALLER),
