@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from flax import nnx
 
+from distattn_jax.attention import fused_kernels
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train.options import parse_options
 from experiments.bench.speed_trainers import SpeedConfig
@@ -53,7 +54,8 @@ def test_commands_are_found():
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_example_runs(code):
+def test_example_runs(code, monkeypatch):
+    monkeypatch.setattr(fused_kernels, "CHOOSES_PORTABLE", True)  # An example changes it.
     code = code.replace(
         "(3, 1, 512, 8, 64)", "(3, 1, 32, 8, 16)"
     )  # The timed length takes seconds.

@@ -87,8 +87,9 @@ def attention(
         that the fused kernels for 16-bit inputs compute a float32 call. The outputs keep their
         dtypes. Other precisions are settings of JAX for products of float32 numbers: they do not
         change products of 16-bit numbers, and "reference" and "pallas" always use the highest one.
-      implementation: "reference", "xla", "cudnn" or "pallas". None selects an implementation that
-        supports the device, the dtype and the requested outputs: "pallas" or "cudnn" if possible,
+      implementation: "reference", "xla", "cudnn", "pallas" or "pallas_portable". On NVIDIA GPUs
+        other than Hopper, "pallas" means "pallas_portable". None selects an implementation that
+        supports the device, the dtype and the requested outputs: one of the last three if possible,
         otherwise "xla". Only "xla" and "reference" support forward-mode and second derivatives.
 
     Returns:

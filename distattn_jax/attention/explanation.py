@@ -16,7 +16,12 @@ from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import AttentionCall
 from distattn_jax.attention.devices import Machine
 from distattn_jax.attention.fused_kernels import OLDEST_JAX
-from distattn_jax.attention.implementations import IMPLEMENTATIONS, list_candidates
+from distattn_jax.attention.implementations import (
+    FUSED,
+    IMPLEMENTATIONS,
+    PORTABLE,
+    list_candidates,
+)
 
 PLATFORMS = {"cuda": "NVIDIA GPUs", "tpu": "TPUs"}  # names of the platforms with fused kernels
 # Chips that an explanation assumes if this machine has none.
@@ -103,7 +108,8 @@ def _explain_on(
     later = f"it supports the call, but {chosen} comes first"
     if name is not None:
         later = f"the call names {name}"
-        chosen = name if reasons[name] is None else None
+        names = (FUSED, PORTABLE) if name == FUSED else (name,)
+        chosen = next((each for each in names if reasons[each] is None), None)
     device = _describe(machine) + " (assumed)" * is_assumed
     passed_over = {other: reason or later for other, reason in reasons.items() if other != chosen}
     return Choice(device, chosen, passed_over)

@@ -1,4 +1,8 @@
-"""Implementation "pallas": fused attention kernels of the package `fused`, for GPUs and TPUs."""
+"""Implementations "pallas" and "pallas_portable": fused kernels of the package `fused`.
+
+"pallas" has kernels for Hopper GPUs and for TPUs. "pallas_portable" has kernels for all NVIDIA GPUs
+from compute capability 8.0 on.
+"""
 
 import functools
 from collections.abc import Sequence
@@ -13,12 +17,22 @@ from distattn_jax.attention.dropout import drop_threshold, kept_scale, make_head
 from distattn_jax.attention.fused import attend, interpreter, mesh
 from distattn_jax.attention.fused.kernel_view import Block
 from distattn_jax.attention.fused.kernels import KernelFactory
+from distattn_jax.attention.fused.relations import MAX_TABLE_DISTANCE
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.variants.dot_product import written_width
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
+AMPERE = 8.0  # compute capability: older generations lack the instructions of the portable form
+# The portable form of the kernels for GPUs has not run on any chip but Hopper. False lets
+# `implementation=None` never choose it. It can still be named.
+CHOOSES_PORTABLE = True
+KIB = 1024
+SMALL_SHARED_MEMORY, LARGE_SHARED_MEMORY = 100 * KIB, 164 * KIB
+# Bytes of shared memory of a processor of a GPU by compute capability, except for 100 KiB.
+SHARED_MEMORY = {8.0: 164 * KIB, 8.7: 164 * KIB, 9.0: 228 * KIB, 10.0: 228 * KIB, 10.3: 228 * KIB}
+MAX_SMALL_TABLE_DISTANCE = 16  # of tables of relations in 100 KiB of shared memory
 OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processor
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 # Keys with appended constants may be wider, because the constants need no gradient.
@@ -31,7 +45,16 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     # Import the kernels only here: importing Pallas takes long, and an old JAX lacks Mosaic GPU.
     from distattn_jax.attention.fused.gpu.kernels import make_kernels
 
-    return _run(call, make_kernels, GPU_KEY_WIDTHS, multiplies_tables=True)
+    return _run(call, make_kernels, GPU_KEY_WIDTHS, MAX_TABLE_DISTANCE)
+
+
+def run_portably(call: AttentionCall) -> Attended:
+    """Compute attention with the portable form of the kernels for GPUs."""
+    from distattn_jax.attention.fused.gpu.portable.kernels import make_factory
+
+    memory = _find_shared_memory()
+    distance = MAX_TABLE_DISTANCE if memory >= LARGE_SHARED_MEMORY else MAX_SMALL_TABLE_DISTANCE
+    return _run(call, make_factory(memory), GPU_KEY_WIDTHS, distance)
 
 
 def run_on_tpu(call: AttentionCall) -> Attended:
@@ -45,8 +68,7 @@ def _run(
     call: AttentionCall,
     make_kernels: KernelFactory,
     widths: tuple[int, ...],
-    *,
-    multiplies_tables: bool = False,
+    max_table_distance: int = 0,
 ) -> Attended:
     """Compute attention with fused kernels. Each device computes its own shard of batch and heads.
 
@@ -54,7 +76,7 @@ def _run(
       call: Arguments of `attention`.
       make_kernels: Function that makes the kernels for GPUs or for TPUs.
       widths: Widths of a head that the kernels support.
-      multiplies_tables: See `attend.Settings`.
+      max_table_distance: See `attend.Settings`.
     """
     options = call.options
     # A larger limit would overflow when a position is added to it.
@@ -66,7 +88,7 @@ def _run(
         received=options.received,
         logsumexp=options.logsumexp,
         widths=widths,
-        multiplies_tables=multiplies_tables,
+        max_table_distance=max_table_distance,
     )
     inputs = attend.Inputs(
         query=call.query,
@@ -115,13 +137,52 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
-    """Return an error text if the kernels for GPUs do not support the call, otherwise None."""
+    """Return an error text if the kernels for Hopper GPUs do not support the call, or None."""
+    reason = _unsupported_gpu_call_reason(call, "gpu")
+    if reason is not None:
+        return reason
+    capabilities = devices.local_machine().cuda_capabilities
+    if not all(map(is_hopper, capabilities)):
+        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
+    return None
+
+
+def unsupported_portable_reason(call: AttentionCall) -> str | None:
+    """Return an error text if the portable kernels do not support the call, otherwise None."""
+    is_small = _find_shared_memory() < LARGE_SHARED_MEMORY
+    return _unsupported_gpu_call_reason(call, "small_gpu" if is_small else "gpu")
+
+
+def is_hopper(capability: float) -> bool:
+    """Return True if a compute capability is that of a Hopper GPU."""
+    return int(capability) == HOPPER
+
+
+def _find_shared_memory() -> int:
+    """Return the bytes of shared memory of a processor that all local GPUs have.
+
+    Without a GPU, return the smallest number of all supported chips, so that the program can be
+    lowered for each of them.
+    """
+    known = [
+        SHARED_MEMORY.get(x, SMALL_SHARED_MEMORY) for x in devices.local_machine().cuda_capabilities
+    ]
+    return min(known, default=SMALL_SHARED_MEMORY)
+
+
+def _unsupported_gpu_call_reason(call: AttentionCall, chip: str) -> str | None:
+    """Return an error text if no kernels for GPUs support the call, otherwise None.
+
+    Args:
+      call: Arguments of `attention`.
+      chip: "gpu" or "small_gpu".
+    """
     widest = max(call.query.shape[-1], call.value.shape[-1])
     if widest > GPU_WIDTHS[-1]:
         return f"heads must be at most {GPU_WIDTHS[-1]} wide; got {widest}"
     widths = GPU_KEY_WIDTHS if call.variant.appends_constants else GPU_WIDTHS
     reason = (
-        _unsupported_variant_reason(call, "gpu")
+        _unsupported_variant_reason(call, chip)
         or call.unsupported_dtype_reason("bfloat16", "float16")
         or _unsupported_call_reason(call, widths)
     )
@@ -129,8 +190,8 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
         return reason
     # Without any GPU the call is supported: the program may be lowered for another machine.
     capabilities = devices.local_machine().cuda_capabilities
-    if any(int(capability) != HOPPER for capability in capabilities):
-        return f"it needs Hopper GPUs, compute capability {HOPPER}; got {capabilities}"
+    if any(capability < AMPERE for capability in capabilities):
+        return f"it needs GPUs of compute capability {AMPERE} or newer; got {capabilities}"
     return None
 
 
@@ -156,7 +217,7 @@ def unsupported_reason_on_tpu(call: AttentionCall) -> str | None:
 def may_lose_digits(call: AttentionCall) -> bool:
     """Return True if scores may be so large that the kernels lose too many digits.
 
-    The implementation "pallas" is then never chosen by default.
+    The implementations "pallas" and "pallas_portable" are then never chosen by default.
     """
     view = find_view(call.variant)
     return view is not None and view.may_lose_digits(call.variant)
@@ -169,7 +230,7 @@ def _unsupported_variant_reason(call: AttentionCall, chip: str) -> str | None:
 
     Args:
       call: Arguments of `attention`.
-      chip: "gpu" or "tpu".
+      chip: See `KernelView.unsupported_reason`.
     """
     view = find_view(call.variant)
     if view is None:

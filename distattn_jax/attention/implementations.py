@@ -15,6 +15,7 @@ import jax
 from distattn_jax.attention import cudnn, devices, fused_kernels, reference, xla
 from distattn_jax.attention.arguments import Attended, AttentionCall
 
+FUSED, PORTABLE = "pallas", "pallas_portable"
 Compute = Callable[[AttentionCall], Attended]
 
 
@@ -38,14 +39,19 @@ def _always_supported(call: AttentionCall) -> None:
 
 
 # By name, in the order of preference: one for each platform, or one for all platforms. The choice
-# ends at "xla", which supports every call. "cudnn" comes first where it is faster. "pallas" is not
-# chosen where it may lose too many digits.
+# ends at "xla", which supports every call. "cudnn" comes first where it is faster. "pallas" and its
+# portable form are not chosen where they may lose too many digits.
 IMPLEMENTATIONS = {
-    "pallas": (
+    FUSED: (
         Implementation(fused_kernels.run_on_gpu, "cuda", fused_kernels.unsupported_reason_on_gpu),
         Implementation(fused_kernels.run_on_tpu, "tpu", fused_kernels.unsupported_reason_on_tpu),
     ),
     "cudnn": (Implementation(cudnn.run, "cuda", cudnn.unsupported_reason),),
+    PORTABLE: (
+        Implementation(
+            fused_kernels.run_portably, "cuda", fused_kernels.unsupported_portable_reason
+        ),
+    ),
     "xla": (
         Implementation(xla.run_on_gpu, None, xla.unsupported_reason_on_gpu),
         Implementation(xla.run, None, _always_supported),
@@ -85,6 +91,8 @@ def _select_by_device(name: str, call: AttentionCall) -> Implementation:
     """
     platform = devices.local_machine().platform
     named = IMPLEMENTATIONS[name]
+    if name == FUSED:  # The portable form serves it on other GPUs than Hopper.
+        named += IMPLEMENTATIONS[PORTABLE]
     candidates = [each for each in named if each.platform in (None, platform)] or named
     reasons = [each.unsupported_reason(call) for each in candidates]
     if None not in reasons:
@@ -105,8 +113,10 @@ def list_candidates(call: AttentionCall) -> Iterator[tuple[str, Implementation, 
     names = ["cudnn", *IMPLEMENTATIONS] if cudnn.is_faster(call) else IMPLEMENTATIONS
     for name in dict.fromkeys(names):
         for implementation in IMPLEMENTATIONS[name]:
-            if name == "pallas" and fused_kernels.may_lose_digits(call):
+            if name in (FUSED, PORTABLE) and fused_kernels.may_lose_digits(call):
                 yield name, implementation, "its scores may be so large that it loses many digits"
+            elif name == PORTABLE and not fused_kernels.CHOOSES_PORTABLE:
+                yield name, implementation, "fused_kernels.CHOOSES_PORTABLE is False"
             else:
                 yield name, implementation, implementation.unsupported_reason(call)
 

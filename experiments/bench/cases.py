@@ -128,7 +128,16 @@ BY_HAND_CASES = {
     for implementation in (BY_HAND, "jax_nn", "xla")
     if implementation != "jax_nn" or case.variant is dot_product
 }
-ALL_CASES = CASES | BY_HAND_CASES
+# Cases that check the fused kernels of a device: all variants and options, in each form of the
+# kernels. On a GPU other than Hopper, both forms are the portable form.
+FORMS = {"fused": "pallas", "portable": "pallas_portable"}
+CHECK_CASES = {
+    f"{name}_{form}": case._replace(implementation=implementation)
+    for form, implementation in FORMS.items()
+    for name, case in CASES.items()
+    if case.implementation in (None, "pallas")
+}
+ALL_CASES = CASES | BY_HAND_CASES | CHECK_CASES
 # Dot-product attention to which the cases of a user's own shape are compared: the first of these
 # cases that is timed is the baseline of the shape.
 BASELINES = (REFERENCE_CASE, "vanilla_jax_nn", "vanilla_xla")
@@ -138,7 +147,11 @@ OWN_SHAPE_CASES = (
     *(*BASELINES, "vanilla", "distance_aware", "relative_position", "transformer_xl"),
     *("adapted", "alibi"),
 )
-DEVICES = {"pallas": "a Hopper GPU or a TPU", "cudnn": "an NVIDIA GPU"}  # by implementation
+DEVICES = {  # by implementation
+    "pallas": "an NVIDIA GPU or a TPU",
+    "pallas_portable": "an NVIDIA GPU",
+    "cudnn": "an NVIDIA GPU",
+}
 
 
 class Operands(NamedTuple):

@@ -24,6 +24,7 @@ COLUMNS = {
 CASE_WIDTH, CELL_WIDTH = 35, 10  # characters
 SHORT_CASE_WIDTH = 28
 
+SHORT_NAMES = {"pallas_portable": "portable"}  # of implementations, in a cell
 EMPTY = "-"  # a cell without a value
 
 
@@ -92,7 +93,7 @@ def format_row(row: Row) -> str:
     groups: list[list[float]] = [[], [], []]
     for name, error in row.errors.items():
         groups[1 if name in inputs else 2 if name.startswith("d_") else 0].append(error)
-    cells = [row.implementation or EMPTY]
+    cells = [SHORT_NAMES.get(row.implementation, row.implementation) or EMPTY]
     cells += [f"{max(errors):.1e}" if errors else EMPTY for errors in groups]
     cells += [_format_cell(row.compile_seconds, 1), _format_cell(row.temporary_mib, 1)]
     for ms, tflops, ratio in (

@@ -165,7 +165,7 @@ def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 def main() -> None:
     """Compile the cases of the chosen groups, then update docs/tpu.md and experiments/tpu.md."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Formatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     groups = tuple(GROUPS)
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)
     parser.add_argument("--processes", type=int, default=4, help="cases compiled at a time")
@@ -187,7 +187,7 @@ def main() -> None:
         update_results_page("tpu_training", tpu_table.format_training(cases), TRAINING_PAGE)
 
 
-class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
     """Formatter that keeps the lines of the description and prints the defaults of the options."""
 
 

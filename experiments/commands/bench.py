@@ -17,6 +17,7 @@ from typing import Any
 import jax
 from etils import epath
 
+from distattn_jax.attention import devices, fused_kernels
 from distattn_jax.train.options import (
     Options,
     list_set_options,
@@ -31,7 +32,9 @@ from experiments.bench.cases import (
     BASELINES,
     BY_HAND,
     BY_HAND_CASES,
+    CHECK_CASES,
     DEFAULT_CASES,
+    FORMS,
     OWN_SHAPE_CASES,
     REFERENCE_CASE,
     TIMED_BASELINES,
@@ -41,6 +44,7 @@ from experiments.bench.measure import WRONG, Settings, measure_shape
 from experiments.bench.programs import FAILED
 from experiments.bench.results import add_rows, check_same_setup
 from experiments.bench.shapes import (
+    CHECK_SHAPES,
     CPU_SHAPES,
     DEFAULT_SHAPES,
     SHAPES,
@@ -99,6 +103,11 @@ class Bench(Options):
         "auto",
         "dtype of the inputs; auto means float32 on a CPU and bfloat16 elsewhere",
         choices=("auto", "bfloat16", "float16", "float32"),
+    )
+    check: bool = option(
+        False,
+        "check and time all fused kernels of this GPU or TPU, at two shapes; please send us the "
+        "table, because we have not run the kernels on most chips",
     )
     repeats: int = option(5, "number of timings; the median is reported")
     peers: bool = option(False, "whether to time the same cases with PyTorch, after all others")
@@ -189,12 +198,14 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def choose_defaults(bench: Bench, set_options: Collection[str]) -> Bench:
-    """Return the options with the default cases of own shapes, if there are own shapes.
+    """Return the options with the default cases of own shapes or of `--check`, if there are any.
 
     Args:
       bench: Options of the benchmark.
       set_options: Names of the options that the user has set.
     """
+    if bench.check:
+        return choose_checks(bench, set_options)
     if not bench.shape:
         return bench
     if "shapes" in set_options:
@@ -205,6 +216,19 @@ def choose_defaults(bench: Bench, set_options: Collection[str]) -> Bench:
     can_run = (case for case in OWN_SHAPE_CASES if not missing_device(ALL_CASES[case]))
     cases = bench.cases if "cases" in set_options else tuple(can_run)
     return dataclasses.replace(bench, shapes=(), cases=cases)
+
+
+def choose_checks(bench: Bench, set_options: Collection[str]) -> Bench:
+    """Return the options with the shapes and cases of `--check`, except those that are set."""
+    if jax.default_backend() == "cpu":
+        raise ValueError("--check must run on a machine with an NVIDIA GPU or a TPU.")
+    capabilities = devices.local_machine().cuda_capabilities
+    # The two forms of the kernels differ on Hopper GPUs alone.
+    forms = FORMS if any(map(fused_kernels.is_hopper, capabilities)) else ("fused",)
+    cases = bench.cases if "cases" in set_options else None
+    chosen = cases or tuple(name for name in CHECK_CASES if name.rpartition("_")[2] in forms)
+    shapes = bench.shapes if "shapes" in set_options or bench.shape else CHECK_SHAPES
+    return dataclasses.replace(bench, shapes=() if bench.shape else shapes, cases=chosen)
 
 
 def measure_and_write(bench: Bench, started: float) -> tuple[dict[str, Any], list[str]]:

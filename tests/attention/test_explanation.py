@@ -15,6 +15,7 @@ from distattn_jax.attention import (
     devices,
     explain_implementation,
     explanation,
+    fused_kernels,
 )
 from distattn_jax.attention.devices import Machine
 from tests.attention.cases import VARIANTS, Sizes, inputs, needs_kernels
@@ -23,6 +24,9 @@ NEW_JAX, OLD_JAX = (0, 11), (0, 10)
 CPU = Machine("cpu", [], [], NEW_JAX)
 HOPPER = Machine("cuda", [9.0, 9.0], [], NEW_JAX)
 AMPERE = Machine("cuda", [8.0], [], NEW_JAX)
+TURING = Machine("cuda", [7.5, 9.0], [], NEW_JAX)
+MIXED = Machine("cuda", [9.0, 12.0], [], NEW_JAX)
+PORTABLE = "pallas_portable"
 ROCM = Machine("rocm", [], [], NEW_JAX)
 TPU = Machine("tpu", [], ["TPU v6 lite"], NEW_JAX)
 DISTANCE_AWARE = DistanceAware(jnp.ones(2), jnp.ones(2))
@@ -48,7 +52,12 @@ def explain(machine, x, variant=DISTANCE_AWARE, **arguments):
         (CPU, {"x": struct(width=128), "variant": DotProduct()}, ("cudnn", "pallas", "xla")),
         (CPU._replace(jax_version=OLD_JAX), {"x": struct()}, ("xla", "xla", "xla")),
         (HOPPER, {"x": struct()}, ("pallas", "pallas", "xla")),
-        (AMPERE, {"x": struct()}, ("xla", "pallas", "xla")),
+        (AMPERE, {"x": struct()}, (PORTABLE, "pallas", "xla")),
+        (AMPERE, {"x": struct(), "implementation": "pallas"}, (PORTABLE, "pallas", None)),
+        (TURING, {"x": struct()}, ("xla", "pallas", "xla")),
+        (MIXED, {"x": struct()}, (PORTABLE, "pallas", "xla")),
+        (MIXED, {"x": struct(), "variant": DotProduct()}, ("cudnn", "pallas", "xla")),
+        (HOPPER, {"x": struct(), "implementation": "pallas_portable"}, (PORTABLE, None, None)),
         (AMPERE, {"x": struct(), "variant": DotProduct()}, ("cudnn", "pallas", "xla")),
         (ROCM, {"x": struct()}, ("xla", "pallas", "xla")),
         (CPU, {"x": struct(), "implementation": "pallas"}, ("pallas", "pallas", None)),
@@ -60,7 +69,7 @@ def test_shapes_are_enough_to_name_the_implementation_on_each_device(machine, ar
     assert tuple(choice.implementation for choice in found) == expected
     for choice in found:
         named = {choice.implementation, *choice.passed_over} - {None}
-        assert named == {"pallas", "cudnn", "xla", "reference"}
+        assert named == {"pallas", "cudnn", PORTABLE, "xla", "reference"}
 
 
 def test_devices_that_the_machine_lacks_are_assumed():
@@ -75,20 +84,28 @@ def test_devices_that_the_machine_lacks_are_assumed():
         assert [choice.device for choice in found] == names[machine.platform]
 
 
+def test_a_setting_turns_the_portable_form_off(monkeypatch):
+    monkeypatch.setattr(fused_kernels, "CHOOSES_PORTABLE", False)
+    assert explain(AMPERE, struct()).gpu.implementation == "xla"
+
+
 TABLE = """\
 device                       implementation
-GPU, compute capability 8.0  cudnn           chosen
-                             pallas          it needs Hopper GPUs, compute capability 9; got [8.0]
-                             xla             it supports the call, but cudnn comes first
-                             reference       it supports the call, but cudnn comes first
-TPU v5e (assumed)            pallas          chosen
-                             cudnn           it runs on NVIDIA GPUs only
-                             xla             it supports the call, but pallas comes first
-                             reference       it supports the call, but pallas comes first
-CPU                          xla             chosen
-                             pallas          it runs on NVIDIA GPUs and TPUs only
-                             cudnn           it runs on NVIDIA GPUs only
-                             reference       it supports the call, but xla comes first"""
+GPU, compute capability 8.0  cudnn            chosen
+                             pallas           it needs Hopper GPUs, compute capability 9; got [8.0]
+                             pallas_portable  it supports the call, but cudnn comes first
+                             xla              it supports the call, but cudnn comes first
+                             reference        it supports the call, but cudnn comes first
+TPU v5e (assumed)            pallas           chosen
+                             cudnn            it runs on NVIDIA GPUs only
+                             pallas_portable  it runs on NVIDIA GPUs only
+                             xla              it supports the call, but pallas comes first
+                             reference        it supports the call, but pallas comes first
+CPU                          xla              chosen
+                             pallas           it runs on NVIDIA GPUs and TPUs only
+                             cudnn            it runs on NVIDIA GPUs only
+                             pallas_portable  it runs on NVIDIA GPUs only
+                             reference        it supports the call, but xla comes first"""
 
 
 def test_an_explanation_is_printed_as_a_table():
@@ -144,6 +161,7 @@ ROUND, UPGRADE = 'pass bfloat16 inputs or precision="BF16_BF16_F32"', "install J
     [
         (HOPPER, "float32", DISTANCE_AWARE, f"To run pallas, {ROUND}. "),
         (AMPERE, "float32", DotProduct(), f"To run cudnn, {ROUND}. "),
+        (AMPERE, "float32", DISTANCE_AWARE, f"To run {PORTABLE}, {ROUND}. "),
         (OLD_HOPPER, "float32", DotProduct(), f"To run cudnn, {ROUND}. "),
         (OLD_HOPPER, "bfloat16", DISTANCE_AWARE, f"To run pallas, {UPGRADE}. "),
         (OLD_HOPPER, "float32", DISTANCE_AWARE, f"To run pallas, {ROUND} and {UPGRADE}. "),
@@ -163,8 +181,8 @@ def test_a_slow_call_warns_once_with_the_remedy(machine, dtype, variant, remedy,
     [
         (HOPPER, "float32", {"implementation": "xla"}),
         (HOPPER, "float32", {"weights": True}),  # also bfloat16 inputs would need xla
-        (AMPERE, "float32", {}),
-        (AMPERE._replace(jax_version=OLD_JAX), "bfloat16", {}),
+        (TURING, "float32", {}),
+        (TURING._replace(jax_version=OLD_JAX), "bfloat16", {}),
         (CPU._replace(jax_version=OLD_JAX), "float32", {}),
         (ROCM, "float32", {}),
     ],

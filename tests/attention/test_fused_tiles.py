@@ -10,6 +10,7 @@ from jax.experimental.mosaic.gpu.core import artificial_shared_memory_limit
 
 from distattn_jax.attention.fused.distance_functions import LINEAR, SIGMOID
 from distattn_jax.attention.fused.gpu.kernels import make_kernels
+from distattn_jax.attention.fused.gpu.portable import tile_loop, tile_selection
 from distattn_jax.attention.fused.gpu.tile_selection import (
     count_shared_memory,
     select_tile_configs,
@@ -185,3 +186,43 @@ def test_the_number_of_bytes_is_that_of_mosaic(name, arguments):
         traced = jax.jit(functools.partial(run_kernel, kernel, plan)).trace(operands)
         with artificial_shared_memory_limit(1), pytest.raises(ValueError, match=f"={size} >"):
             traced.lower(lowering_platforms=("cuda",))
+
+
+SMALL_TABLES = RelationScoring(1.0, 16, True, True, multiplies_tables=True)
+
+
+def is_refused(name, shared_memory, width):
+    """Return True if `attention` refuses a call, or does not let the kernels multiply tables."""
+    is_large = (name == "positions" and width > 64) or name == "tables of relations"
+    return is_large and shared_memory < 164 * KIB
+
+
+@pytest.mark.parametrize("name", [*SCORINGS, "small tables"])
+@pytest.mark.parametrize("memory", [100, 164, 228])
+def test_the_portable_kernels_of_every_call_fit_into_shared_memory(name, memory, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    scoring = SCORINGS.get(name, SMALL_TABLES)
+    widths = (16, 64) if scoring.multiplies_tables else (16, 64, 128)
+    for width, mask in itertools.product(widths, (None, "pairs")):
+        if is_refused(name, memory * KIB, width):
+            continue
+        options = dict.fromkeys(("segments", "received", "dropout"), mask is not None)
+        plan, operands = make_call(scoring, width=width, mask=mask, **options)
+        configs = tile_selection.select_tile_configs(plan, operands, memory * KIB)
+        for kernel, config in configs._asdict().items():
+            if kernel != "position_gradient" or scoring.has_positions:
+                size = count_shared_memory(kernel, plan, operands, config, tile_loop.allocate)
+                assert size < memory * KIB, (kernel, config)
+
+
+def test_the_portable_kernels_of_very_wide_keys_fit_into_shared_memory():
+    plan, operands = make_call(
+        SCORINGS["dot product"],
+        width=256,
+        value_width=128,
+        trained_key_width=128,
+        mask="pairs",
+        received=True,
+    )
+    configs = tile_selection.select_tile_configs(plan, operands, 100 * KIB)
+    assert configs.key_gradient.stages == 1

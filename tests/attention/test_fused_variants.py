@@ -19,6 +19,7 @@ from distattn_jax.attention import (
 )
 from distattn_jax.attention.fused import derivative, small_scores
 from distattn_jax.attention.fused.derivative import Outputs
+from distattn_jax.attention.fused.gpu import kernels as gpu_kernels
 from distattn_jax.attention.fused.gpu import tile_configs
 from tests import oracles
 from tests.attention.cases import (
@@ -104,8 +105,8 @@ def test_blocks_of_position_vectors_wait_for_a_free_slot():
 def test_relations_in_far_tiles_on_both_sides_with_dropout_and_grouped_queries(monkeypatch):
     """Tiles have few columns. Heads share one of two tables, which differ in their relations."""
     configs = tile_configs.TileConfigs(*[tile_configs.TileConfig(rows=64, columns=32)] * 5)
-    select = "distattn_jax.attention.fused.gpu.kernels.select_tile_configs"
-    monkeypatch.setattr(select, lambda plan, operands: configs)
+    form = gpu_kernels.HOPPER._replace(select_tile_configs=lambda plan, operands: configs)
+    monkeypatch.setattr(gpu_kernels, "HOPPER", form)
     jax.clear_caches()  # compiled programs contain the tile sizes
     sizes = Sizes(batch=1, queries=70, keys=230, heads=2, width=16, value_width=16, key_heads=1)
     variant = RelativePosition(*random_arrays(2, (1, 7, 16), (2, 11, 16), dtype="float32"))

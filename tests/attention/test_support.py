@@ -46,7 +46,16 @@ UNSUPPORTED = {
     "must all be bfloat16 or float16; got ['bfloat16', 'float16']": {"key_dtype": "float16"},
     "heads must be at most 128 wide; got 136": {"width": 136},
     "it needs JAX 99.0 or newer; this is": {"oldest_jax": (99, 0)},
-    "it needs Hopper GPUs, compute capability 9; got [7.5]": {"capabilities": [7.5]},
+    "it needs GPUs of compute capability 8.0 or newer; got [9.0, 7.5]": {
+        "capabilities": [9.0, 7.5]
+    },
+}
+UNSUPPORTED_BY_PORTABLE_FORM = {
+    "must be at most 64 wide on GPUs with 100 KiB of shared memory; got 72": {
+        "variant": TransformerXL(jnp.ones((3, 6, 72)), jnp.ones((1, 72)), jnp.ones((1, 72))),
+        "width": 72,
+        "capabilities": [9.0, 8.9],
+    },
 }
 
 
@@ -81,6 +90,10 @@ UNSUPPORTED_BY_CUDNN = {
 }
 CASES = [
     *(("pallas", "cuda", *item) for item in UNSUPPORTED.items()),
+    *(
+        ("pallas_portable", "cuda", *item)
+        for item in (UNSUPPORTED | UNSUPPORTED_BY_PORTABLE_FORM).items()
+    ),
     *(("pallas", "tpu", *item) for item in UNSUPPORTED_ON_TPU.items()),
     *(
         ("cudnn", "cpu", reason, {"capabilities": [8.0], **arguments})

@@ -32,7 +32,7 @@ def test_a_run_prints_and_writes_a_table_and_can_draw_it_again(tmp_path, capsys)
     written = json.loads((tmp_path / "bench.json").read_text())
     reference, vanilla, distance_aware = written["lines"]
     assert (reference["case"], reference["message"]) == ("vanilla_cudnn", "needs an NVIDIA GPU")
-    assert (vanilla["case"], vanilla["message"]) == ("vanilla", "needs a Hopper GPU or a TPU")
+    assert (vanilla["case"], vanilla["message"]) == ("vanilla", "needs an NVIDIA GPU or a TPU")
     names = {"values", "d_query", "d_key", "d_value", "d_w", "d_v"}
     assert set(distance_aware["errors"]) == names
     assert all(error < 1e-5 for error in distance_aware["errors"].values())

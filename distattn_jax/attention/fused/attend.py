@@ -66,8 +66,8 @@ class Settings(NamedTuple):
       received: If True, compute the attention that each key receives, summed over the queries.
       logsumexp: If True, return the logsumexp of the scores of each query.
       widths: Widths of heads that the kernels support, in ascending order.
-      multiplies_tables: True if the kernels can multiply tables of relations: see
-        `Scoring.multiplies_tables`.
+      max_table_distance: Largest clip distance of tables of relations that the kernels multiply:
+        see `Scoring.multiplies_tables`.
     """
 
     scale: float
@@ -75,7 +75,7 @@ class Settings(NamedTuple):
     received: bool
     logsumexp: bool
     widths: tuple[int, ...]
-    multiplies_tables: bool = False
+    max_table_distance: int = 0
 
 
 def attend(make_kernels: KernelFactory, settings: Settings, inputs: Inputs) -> Outputs:
@@ -107,7 +107,7 @@ def prepare(settings: Settings, inputs: Inputs) -> tuple[Plan, Operands]:
     scoring: Any = form.scoring
     width = max(operands.query.shape[-1], operands.value.shape[-1])
     is_small = can_multiply_tables(scoring.clip_distance, width, operands.query.dtype)
-    if settings.multiplies_tables and is_small:
+    if is_small and scoring.clip_distance <= settings.max_table_distance:
         scoring = dataclasses.replace(scoring, multiplies_tables=True)
     plan = Plan(
         scoring=scoring,

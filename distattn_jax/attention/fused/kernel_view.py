@@ -137,7 +137,7 @@ class KernelView(abc.ABC):
         Args:
           variant: Attention variant.
           block: Arrays of the call. Only their shapes and dtypes may be used.
-          chip: "gpu" or "tpu".
+          chip: "gpu", "small_gpu" or "tpu". A small GPU has 100 KiB of shared memory.
         """
         return None
 

@@ -84,7 +84,7 @@ def clear_buffer(context: WarpgroupContext) -> None:
         count = min(THREADS, buffer.shape[0] - start)
         window = pl.ds(start + count - THREADS, THREADS)  # The last two windows may overlap.
         buffer[window] = _zeros(THREADS)
-    plgpu.commit_smem()
+    mosaic.wait_for_threads()
 
 
 def read(context: WarpgroupContext, tile: Tile, names: Iterable[str]) -> Tables:
@@ -125,17 +125,12 @@ def add(
         else:
             buffer = context.scratch[SCRATCH]
             if i > 0:  # All threads must have read the sums of the previous table.
-                plgpu.commit_smem()
+                mosaic.wait_for_threads()
             _write_warp_sums(buffer, entries[name], count + SLACK)
             parts = [buffer.at[pl.ds(warp * (count + SLACK), count)] for warp in range(WARPS)]
             added = functools.reduce(operator.add, map(mosaic.load_per_thread, parts))
         total += added if factors is None else added * factors
         _locate_diagonals(context, tile, name)[...] = total
-
-
-def wait_for_threads() -> None:
-    """Wait until all threads of the warpgroup have completed `add`."""
-    plgpu.commit_smem()
 
 
 def _locate_diagonals(context: WarpgroupContext, tile: Tile, name: str) -> Any:

@@ -131,7 +131,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if not score_map.has_dropout:
             initial = (tile_weights.add_vectors(None, per_row, per_column, tile.shape),)
             per_row = per_column = None
-        (weight_gradient,) = mosaic.multiply_transposed(
+        (weight_gradient,) = context.products.multiply_transposed(
             (context.resident["values_cotangent"], tile.wait("value")), initial=initial
         )
         tile.release("value")
@@ -149,7 +149,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         # All entries of a diagonal have the factor 2^bias. Their sum is multiplied by it.
         gradients = {BIAS_TABLE: scale_gradient(context, gradient)}
         diagonal_sums.add(context, tile, table_sums, gradients, bias_weights)
-        diagonal_sums.wait_for_threads()  # The tile may have loaded no vector: see `make_tile`.
+        mosaic.wait_for_threads()  # The tile may have loaded no vector: see `make_tile`.
 
     def step(context, tile, state):
         totals, sums, ends, vectors, negative_delta = state
@@ -219,7 +219,7 @@ def query_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if positions is not None:
             lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
             operands.append(((lower, positions.lower), (upper, positions.upper)))
-        totals = mosaic.accumulate_products(totals, *operands, scratch=context.operand_scratch)
+        totals = context.products.accumulate(totals, *operands)
         tile.release("key")
         if positions is not None:
             positions.release()
@@ -309,10 +309,9 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         if score_map.has_dropout:
             kept_weights = (weights * dropout_tiles.KEPT).astype(values_dtype)
             weights = dropout_tiles.drop(context, tile, kept_weights)
-        (value_total,) = mosaic.accumulate_products(
+        (value_total,) = context.products.accumulate(
             (value_total,),
             ((weights, tile.wait("values_cotangent")),),
-            scratch=context.operand_scratch,
         )
         tile.release("values_cotangent")
         return key_total, value_total
@@ -369,11 +368,10 @@ def key_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         product_gradient = view.product_gradient(score_gradient, has_far_derivative=True)
         if widths[0] < query.shape[-1]:
             query = query.at[:, : widths[0]]
-        totals = mosaic.accumulate_products(
+        totals = context.products.accumulate(
             state,
             ((product_gradient, query),),
             ((kept_weights, values_cotangent),),
-            scratch=context.operand_scratch,
         )
         tile.release("query")
         tile.release("values_cotangent")
@@ -467,11 +465,10 @@ def position_gradient(call: KernelCall, shape: Shape) -> KernelBody:
         )
         product_gradient = view.product_gradient(score_gradient)
         lower, upper = position_tiles.gradient_by_diagonal(context, product_gradient, dtype)
-        totals = mosaic.accumulate_products(
+        totals = context.products.accumulate(
             state,
             ((lower, positions.query),),
             ((upper, positions.query),),
-            scratch=context.operand_scratch,
         )
         positions.release()
         return totals

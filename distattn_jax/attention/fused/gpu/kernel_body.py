@@ -6,9 +6,9 @@ may have fewer heads than the kernel. Groups of consecutive heads of the kernel 
 head of the matrix. If B or N of a vector is 1, all examples or heads share the vector.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
@@ -87,6 +87,37 @@ class Tile(NamedTuple):
     ring_names: Collection[str]
 
 
+@runtime_checkable  # Type checks in tests need it.
+class Products(Protocol):
+    """Matrix products of a warpgroup, with the matrix instructions of one generation of GPUs."""
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """True if several products should be started at once."""
+
+    def multiply_transposed(
+        self, *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
+    ) -> tuple[jax.Array, ...]:
+        """Return the matrix product a bᵀ for each pair (a, b), as float32 tiles.
+
+        Args:
+          *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
+          initial: One tile for each pair. Each tile is added to the product of its pair. If None,
+            nothing is added.
+        """
+
+    def accumulate(
+        self, totals: Sequence[jax.Array], *operands: Sequence[tuple[Any, Any]]
+    ) -> tuple[jax.Array, ...]:
+        """Add matrix products a @ b to each total, and return the new totals.
+
+        Args:
+          totals: Float32 tiles in registers.
+          *operands: For each total, a sequence of pairs (a, b) whose products are added to the
+            total. a is a tile in registers, and b is a matrix in shared memory.
+        """
+
+
 class WarpgroupContext(NamedTuple):
     """Data that a compute warpgroup uses in all tiles of its rows.
 
@@ -105,8 +136,7 @@ class WarpgroupContext(NamedTuple):
       scalars: Tuples of numbers that belong to the example and the head.
       skipped_sums: References to precomputed sums in global memory, which replace the tiles that
         the warpgroup skips: see `skipped_tiles`.
-      operand_scratch: Buffer that `mosaic.accumulate_products` needs in the CPU interpreter. It is
-        None on a GPU.
+      products: Matrix products with the instructions of the chip.
       global_rows: Returns a reference to consecutive rows of an array in global memory. The
         arguments are the name of the array, the index of the first row and the number of rows. The
         array is an input of `KernelInputs.gathered` or an output named in `KernelBody.scattered`.
@@ -125,7 +155,7 @@ class WarpgroupContext(NamedTuple):
     vectors: dict[str, jax.Array]
     scalars: Scalars
     skipped_sums: dict[str, Any]
-    operand_scratch: Any
+    products: Products
     global_rows: Callable[[str, jax.Array | int, int], Any]
     scratch: dict[str, Any]
     tables: dict[str, Any]

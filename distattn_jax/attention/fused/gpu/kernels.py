@@ -1,9 +1,10 @@
-"""The six attention kernels on a Hopper GPU: tile sizes, conversion of arrays, and calls.
+"""The six attention kernels on a GPU: tile sizes, conversion of arrays, and calls.
 
 The module `kernel_calls` of the package `fused` lists the inputs and outputs of each kernel.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,14 @@ from distattn_jax.attention.fused.gpu.kernel_arrays import (
 from distattn_jax.attention.fused.gpu.kernel_body import KernelInputs
 from distattn_jax.attention.fused.gpu.kernel_types import computes_delta_outside, list_types
 from distattn_jax.attention.fused.gpu.relation_arrays import RelationArrays
-from distattn_jax.attention.fused.gpu.shared_memory import allocate, collect_types, count_bytes
+from distattn_jax.attention.fused.gpu.shared_memory import (
+    KernelTypes,
+    SharedMemory,
+    allocate,
+    collect_types,
+    count_bytes,
+)
+from distattn_jax.attention.fused.gpu.tile_configs import TileConfig, TileConfigs
 from distattn_jax.attention.fused.gpu.tile_loop import run_tile_loop
 from distattn_jax.attention.fused.gpu.tile_selection import select_tile_configs
 from distattn_jax.attention.fused.kernel_calls import (
@@ -51,6 +59,24 @@ BODIES = {
 }
 
 
+class Form(NamedTuple):
+    """Form of the kernels: the part of their code that depends on the instructions of the chip.
+
+    Attributes:
+      select_tile_configs: Function of the plan and the operands of a call. It returns the tile
+        sizes of each kernel.
+      allocate: Returns the types of the shared-memory buffers of a kernel.
+      run_tile_loop: Runs a kernel.
+    """
+
+    select_tile_configs: Callable[[Plan, Operands], TileConfigs]
+    allocate: Callable[[KernelTypes, TileConfig, int], SharedMemory]
+    run_tile_loop: Callable[..., dict[str, Array]]
+
+
+HOPPER = Form(select_tile_configs, allocate, run_tile_loop)
+
+
 def make_kernels(plan: Plan, operands: Operands) -> Kernels:
     """Return functions that run the kernels of one attention call on a Hopper GPU.
 
@@ -58,13 +84,14 @@ def make_kernels(plan: Plan, operands: Operands) -> Kernels:
       plan: Static options of the call.
       operands: Arrays of the call.
     """
-    return _HopperKernels(plan, operands).bind()
+    return GpuKernels(HOPPER, plan, operands).bind()
 
 
-class _HopperKernels(KernelCalls):
-    """The kernels of one attention call on a Hopper GPU.
+class GpuKernels(KernelCalls):
+    """The kernels of one attention call on a GPU.
 
     Attributes:
+      form: Instructions of the kernels.
       configs: Tile sizes of each kernel.
       arrays: Converts the operands to inputs of the kernels.
       relations: Converts the arrays with one number for each query and relation.
@@ -74,9 +101,10 @@ class _HopperKernels(KernelCalls):
 
     separates_small_scores = True
 
-    def __init__(self, plan: Plan, operands: Operands):
+    def __init__(self, form: Form, plan: Plan, operands: Operands):
         super().__init__(plan, operands)
-        self.configs = select_tile_configs(plan, operands)
+        self.form = form
+        self.configs = form.select_tile_configs(plan, operands)
         self.arrays = KernelArrays(operands, self.configs.vector_multiple)
         self.relations = RelationArrays(plan, operands, self.configs.vector_multiple)
         self.function_table = tabulate_function(plan, operands)
@@ -184,10 +212,12 @@ class _HopperKernels(KernelCalls):
             output_types |= dict.fromkeys(body.summed, self.arrays.table_type(order))
         types = collect_types(body, inputs, output_types)
         expected = list_types(call.name, self.plan, self.operands, config)
-        size, expected_size = (count_bytes(allocate(x, config, 1)) for x in (types, expected))
+        size, expected_size = (
+            count_bytes(self.form.allocate(x, config, 1)) for x in (types, expected)
+        )
         assert size == expected_size, f"`list_types` must list the arrays of {call.name}"
         columns = self.operands.query if is_transposed else self.operands.key
-        outputs = run_tile_loop(
+        outputs = self.form.run_tile_loop(
             call,
             body,
             inputs,

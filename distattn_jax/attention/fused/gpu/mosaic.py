@@ -1,4 +1,4 @@
-"""Operations on tiles in Mosaic GPU: register layouts, shared memory and matrix products.
+"""Operations on tiles in Mosaic GPU: register layouts and shared memory.
 
 A tile is a matrix in the registers of one warpgroup (128 threads). It has a multiple of 64 rows,
 and the layout of a WGMMA accumulator. A per-row vector has one number for each row of a tile, and a
@@ -8,14 +8,13 @@ columns. Expanding a vector to a tile thus moves no data.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax import lax
+from jax.experimental.mosaic.gpu import utils
 
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
@@ -55,9 +54,13 @@ def table_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _swizzled_scratch(shape: tuple[int, ...], dtype: Any, width: int) -> Any:
+    return plgpu.SMEM(shape, dtype, transforms=swizzle_transforms(width, dtype))
+
+
+def swizzle_transforms(width: int, dtype: Any) -> tuple[Any, ...]:
+    """Return the transforms of a buffer whose tiles have 8 rows and `width` columns."""
     swizzle = width * jnp.dtype(dtype).itemsize
-    transforms = (plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle))
-    return plgpu.SMEM(shape, dtype, transforms=transforms)
+    return plgpu.TilingTransform((8, width)), plgpu.SwizzleTransform(swizzle)
 
 
 def round_up_width(width: int) -> int:
@@ -75,14 +78,6 @@ def plain_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
     No matrix product reads such a buffer.
     """
     return plgpu.SMEM(shape, dtype)
-
-
-def operand_scratch(shape: tuple[int, ...], dtype: Any) -> Any:
-    """Return the type of the buffer that is the argument `scratch` of `accumulate_products`.
-
-    On a GPU, return None, because `accumulate_products` needs no buffer there.
-    """
-    return matrix_scratch(shape, dtype) if is_interpreted() else None
 
 
 def full(shape: tuple[int, ...], number: Any) -> jax.Array:
@@ -123,6 +118,28 @@ def load_operand(ref: Any) -> Any:
     unchanged.
     """
     return ref if is_interpreted() else _load(ref, layout=plgpu.Layout.WGMMA)
+
+
+def wait_for_threads() -> None:
+    """Wait until all threads of the warpgroup have reached this point.
+
+    All numbers that they have written to shared memory before can then be read, but not by the copy
+    engine (TMA) of a Hopper GPU, which needs `plgpu.commit_smem`.
+    """
+    if is_interpreted():
+        plgpu.commit_smem()
+        return
+
+    @plgpu.inline_mgpu()
+    def wait(_):
+        utils.warpgroup_barrier()
+
+    wait()
+
+
+def load(ref: Any, layout: Any) -> jax.Array:
+    """Load a matrix from shared memory into registers with the given layout."""
+    return _load(ref, layout=layout)
 
 
 def load_rows(ref: Any) -> jax.Array:
@@ -200,85 +217,3 @@ def expand_per_column(vector: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return a tile of the given shape whose entry (i, j) is vector[j]."""
     vector = plgpu.layout_cast(vector, plgpu.Layout.WGMMA.reduce(0))
     return plgpu.layout_cast(lax.broadcast_in_dim(vector, shape, [1]), plgpu.Layout.WGMMA)
-
-
-def multiply_transposed(
-    *pairs: tuple[Any, Any], initial: tuple[jax.Array, ...] | None = None
-) -> tuple[jax.Array, ...]:
-    """Return the matrix product a bᵀ for each pair (a, b), as float32 tiles.
-
-    All products are started before the warpgroup waits for the first result.
-
-    Args:
-      *pairs: Matrix a in shared memory or in registers, and matrix b in shared memory.
-      initial: One tile for each pair. Each tile is added to the product of its pair. If None,
-        nothing is added.
-    """
-    if initial is not None and not is_interpreted():
-        return _multiply_onto(initial, pairs)
-
-    def multiply(*accumulators):
-        for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
-            plgpu.wgmma(accumulator, a, b.transpose((1, 0)))
-        return tuple(accumulator[...] for accumulator in accumulators)
-
-    shapes = (plgpu.ACC((a.shape[0], b.shape[0]), jnp.float32) for a, b in pairs)
-    products = pl.run_scoped(multiply, *shapes)
-    if initial is None:
-        return products
-    return tuple(a + b for a, b in zip(initial, products, strict=True))
-
-
-def _multiply_onto(
-    initial: tuple[jax.Array, ...], pairs: tuple[tuple[Any, Any], ...]
-) -> tuple[jax.Array, ...]:
-    """Return tile + a bᵀ for each tile in `initial` and the pair (a, b) at the same index."""
-
-    def multiply(accumulators):
-        for accumulator, (a, b) in zip(accumulators, pairs, strict=True):
-            plgpu.wgmma(accumulator, a, b.transpose((1, 0)))
-
-    return pl.run_state(multiply)(tuple(plgpu.ACC.init(x) for x in initial))
-
-
-def accumulate_products(
-    totals: tuple[jax.Array, ...], *operands: Sequence[tuple[jax.Array, Any]], scratch: Any
-) -> tuple[jax.Array, ...]:
-    """Add matrix products a @ b to each total, and return the new totals.
-
-    Args:
-      totals: Float32 tiles in registers.
-      *operands: For each total, a sequence of pairs (a, b) whose products are added to the total. a
-        is a tile in registers, and b is a matrix in shared memory.
-      scratch: Buffer in shared memory to which the interpreter copies a, because it cannot multiply
-        a tile in registers. None on a GPU.
-    """
-    cast = tuple(tuple((a.astype(b.dtype), b) for a, b in pairs) for pairs in operands)
-    if scratch is not None:
-        results = []
-        for total, pairs in zip(totals, cast, strict=True):
-            for a, b in pairs:
-                total = _accumulate_through_scratch(total, a, b, scratch)
-            results.append(total)
-        return tuple(results)
-
-    def multiply(accumulators):
-        for accumulator, pairs in zip(accumulators, cast, strict=True):
-            for a, b in pairs:
-                plgpu.wgmma(accumulator, a, b)
-
-    return pl.run_state(multiply)(tuple(plgpu.ACC.init(total) for total in totals))
-
-
-def _accumulate_through_scratch(total: jax.Array, a: jax.Array, b: Any, scratch: Any) -> jax.Array:
-    """Copy the tile `a` to the buffer `scratch`, and return `total` + `scratch` @ `b`."""
-    if a.shape[1] < scratch.shape[1]:
-        scratch = scratch.at[:, : a.shape[1]]
-    scratch[...] = a
-    plgpu.commit_smem()
-
-    def multiply(accumulator):
-        plgpu.wgmma(accumulator, scratch, b)
-        return accumulator[...]
-
-    return total + pl.run_scoped(multiply, plgpu.ACC((a.shape[0], b.shape[1]), jnp.float32))

@@ -138,7 +138,7 @@ def multiply_rows_and_columns(
         initial = initial_products(
             context, tile, with_cotangent=len(pairs) > 1, initial_gradient=initial_gradient
         )
-        return mosaic.multiply_transposed(*pairs, initial=initial)
+        return context.products.multiply_transposed(*pairs, initial=initial)
     query, lower, upper, _ = positions
     if context.score_map.is_transposed:
         position_pairs = (lower, query), (upper, query)
@@ -150,11 +150,12 @@ def multiply_rows_and_columns(
         keeps_rows=not context.score_map.is_transposed,
         is_halved=_is_halved(context),
     )
-    if query.shape[-1] > MAX_WIDTH:  # All products at once would need too many registers.
-        selected = select(*mosaic.multiply_transposed(*position_pairs))
+    # All products at once need many registers, and too many if the head is wide.
+    if query.shape[-1] > MAX_WIDTH or not context.products.is_asynchronous:
+        selected = select(*context.products.multiply_transposed(*position_pairs))
         zeros = [mosaic.full(tile.shape, 0.0) for _ in pairs[1:]]
-        return mosaic.multiply_transposed(*pairs, initial=(selected, *zeros))
-    below, above, products, *others = mosaic.multiply_transposed(*position_pairs, *pairs)
+        return context.products.multiply_transposed(*pairs, initial=(selected, *zeros))
+    below, above, products, *others = context.products.multiply_transposed(*position_pairs, *pairs)
     return products + select(below, above), *others
 
 

@@ -32,7 +32,6 @@ from typing import Any
 
 import jax
 import jax.experimental.pallas as pl
-import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 
 from distattn_jax.attention.fused.gpu import mosaic
@@ -133,7 +132,7 @@ def add_relation_values(
       ends: Final weights of relation 0 and, unless the mask is causal, of relation 2k.
     """
     multiplier = context.score_map.scoring.score_multiplier(None)
-    plgpu.commit_smem()  # The scores of other threads must have arrived.
+    mosaic.wait_for_threads()  # The scores of other threads must have arrived.
     scale = read_dropout_scale(context.scalars)
 
     def weigh(scores):
@@ -142,10 +141,9 @@ def add_relation_values(
 
     for start, count in _chunks(context):
         weights = _read_chunk(context, PRODUCTS, start, count, ends[1:], weigh)
-        (values,) = mosaic.accumulate_products(
+        (values,) = context.products.accumulate(
             (values,),
             ((weights, context.tables["value_table"].at[pl.ds(start, count)]),),
-            scratch=context.operand_scratch,
         )
     first_value = mosaic.expand_per_column(_load_first_value(context), values.shape)
     return values + mosaic.expand_per_row(ends[0], values.shape) * first_value
@@ -163,7 +161,7 @@ def write_gradients(
       unit: Unit of all numbers dS in the kernel (see `dropout_tiles.gradient_unit`). The numbers in
         global memory have the unit 1.
     """
-    plgpu.commit_smem()  # The numbers of other threads must have arrived.
+    mosaic.wait_for_threads()  # The numbers of other threads must have arrived.
     scale = read_dropout_scale(context.scalars)
     weight_ends = [context.vectors[name] for name in ("weight_after",) if name in context.vectors]
     weight_rows, gradient_rows = (
@@ -178,10 +176,9 @@ def write_gradients(
         gradient = _read_chunk(context, PRODUCTS, start, count, ends, lambda gradient: gradient)
         mosaic.store_rows(gradient_rows.at[:, columns], gradient * unit)
         if "key_table" in context.tables:
-            (total,) = mosaic.accumulate_products(
+            (total,) = context.products.accumulate(
                 (total,),
                 ((gradient, context.tables["key_table"].at[columns]),),
-                scratch=context.operand_scratch,
             )
     if "weight_before" in context.vectors:
         shape = (ROWS, FIRST_COLUMNS)
@@ -210,7 +207,7 @@ def _fill(
     last = 2 * context.score_map.scoring.clip_distance - 1
     after = mosaic.full((ROWS,), 0.0)
     for start, count in _chunks(context):
-        (products,) = mosaic.multiply_transposed(
+        (products,) = context.products.multiply_transposed(
             (operand, context.tables[table].at[pl.ds(start, count)])
         )
         if shift is not None:
@@ -219,7 +216,7 @@ def _fill(
             columns = mosaic.expand_per_column(mosaic.column_indices(count), products.shape)
             after = mosaic.sum_rows(jnp.where(columns == last - start, products, 0.0))
         mosaic.store_rows(context.scratch[buffer].at[:, pl.ds(start, count)], products)
-    plgpu.commit_smem()  # Other threads read these numbers.
+    mosaic.wait_for_threads()  # Other threads read these numbers.
     return after
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 
-from distattn_jax.attention.fused.gpu import mosaic
+from distattn_jax.attention.fused.gpu import mosaic, wgmma
 from distattn_jax.attention.fused.gpu.kernel_body import (
     TABLE_PADDING,
     KernelBody,
@@ -45,7 +45,7 @@ class SharedMemory(NamedTuple):
       outputs: Buffers for the outputs of each warpgroup. An output has no buffer here if it
         overwrites the buffer of a resident input: see `replaced_input`. This is possible only if
         each warpgroup has one element on axis 0 of `resident`.
-      operand_scratch: Buffer of each warpgroup for `mosaic.accumulate_products` in the interpreter.
+      operand_scratch: Buffer of each warpgroup for `WgmmaProducts` in the interpreter.
         None on a real GPU.
       scratch: Buffers of each warpgroup, as in `KernelBody.scratch`.
       tables: Tables of `KernelInputs.tables`, which all warpgroups share. If a thread block
@@ -140,27 +140,27 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
         if a thread block computes several blocks of rows, one after the other.
     """
     dtype = next(iter(types.streamed.values())).dtype
-    rows = functools.partial(_buffer, config.warpgroups, config.rows)
+    rows = functools.partial(make_buffer, config.warpgroups, config.rows)
     tile = (config.stages, config.block_rows, config.columns)
     slots = {
         name: config.count_slots(name)
         for name in (*types.streamed, *types.entries, *types.moving, *types.diagonals)
     }
-    ring = {name: _buffer(slots[name], config.columns, x) for name, x in types.streamed.items()}
+    ring = {name: make_buffer(slots[name], config.columns, x) for name, x in types.streamed.items()}
     ring |= {name: mosaic.plain_scratch(tile, x.dtype) for name, x in types.entries.items()}
     windows = dict.fromkeys(types.moving, config.block_rows)
     windows |= dict.fromkeys(types.diagonals, config.block_rows + config.columns)
     for name, count in count_reused_blocks(types, config).items():
         slots[name], windows[name] = slots[name] + count, config.rows
     for name, array in {**types.moving, **types.diagonals}.items():
-        ring[name] = _buffer(slots[name], windows[name], array)
+        ring[name] = make_buffer(slots[name], windows[name], array)
     vector_copies = _count_vector_copies(types)
     copies = {name: 1 for name in ring if name not in vector_copies}
     if vector_copies:
         copies[VECTORS], slots[VECTORS] = sum(vector_copies.values()), config.stages
     return SharedMemory(
         resident={
-            name: _buffer(row_slots * config.warpgroups, config.rows, array)
+            name: make_buffer(row_slots * config.warpgroups, config.rows, array)
             for name, array in types.resident.items()
         },
         arrived={name: _barrier(row_slots * config.warpgroups) for name in types.resident},
@@ -172,7 +172,7 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
             for name, array in types.outputs.items()
             if row_slots > 1 or replaced_input(name, types) is None
         },
-        operand_scratch=mosaic.operand_scratch(
+        operand_scratch=wgmma.operand_scratch(
             (config.warpgroups, config.rows, config.columns), dtype
         ),
         scratch={
@@ -188,7 +188,7 @@ def allocate(types: KernelTypes, config: TileConfig, row_slots: int) -> SharedMe
     )
 
 
-def _buffer(count: int, length: int, array: Any) -> Any:
+def make_buffer(count: int, length: int, array: Any) -> Any:
     """Return the type of a shared-memory buffer with `count` parts on axis 0.
 
     Each part holds `length` rows of a matrix, or `length` numbers of a vector.

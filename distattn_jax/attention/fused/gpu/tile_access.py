@@ -15,6 +15,7 @@ from distattn_jax.attention.fused.gpu.block_order import BlockOrder, Share
 from distattn_jax.attention.fused.gpu.kernel_body import (
     GridIndex,
     KernelInputs,
+    Products,
     Tile,
     WarpgroupContext,
 )
@@ -93,6 +94,7 @@ def make_context(
     buffer: Any,
     row: jax.Array,
     slot: Any,
+    products: Products,
 ) -> WarpgroupContext:
     """Wait until the resident inputs of a warpgroup have been copied, and return its context.
 
@@ -103,6 +105,7 @@ def make_context(
       buffer: Index on axis 0 of `SharedMemory.resident` at which the rows of the warpgroup are.
       row: Index of the first row of the warpgroup.
       slot: Index on axis 0 of `SharedMemory.tables` at which the tables of the head are.
+      products: Matrix products with the instructions of the chip.
     """
     inputs, outputs, memory = kernel.inputs, kernel.outputs, kernel.memory
     for barrier in memory.arrived.values():
@@ -110,7 +113,6 @@ def make_context(
     for barrier in memory.tables_full.values():
         plgpu.barrier_wait(barrier.at[slot])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
-    scratch = memory.operand_scratch
     part = index_part(kernel, grid_index, warpgroup)
 
     def global_rows(name, start, length):
@@ -130,7 +132,7 @@ def make_context(
         },
         scalars=scalars,
         skipped_sums={name: ref.at[*part] for name, ref in inputs.skipped_sums.items()},
-        operand_scratch=None if scratch is None else scratch.at[warpgroup],
+        products=products,
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},
         tables={name: ref.at[slot] for name, ref in memory.tables.items()},

@@ -36,6 +36,8 @@ class TileConfig(NamedTuple):
       single: Names of the matrices of which shared memory contains only one tile at a time, instead
         of `stages` tiles. This suits matrices that a kernel needs only at the beginning of a tile:
         the next tile is copied during the rest of the tile.
+      shares_scratch: If True, the functions `skew` and `unskew` share one buffer, which has half of
+        the usual size if possible. Only the portable form has this option.
     """
 
     rows: int = 64
@@ -45,6 +47,7 @@ class TileConfig(NamedTuple):
     is_persistent: bool = False
     held: tuple[str, ...] = ()
     single: tuple[str, ...] = ()
+    shares_scratch: bool = False
 
     def count_slots(self, name: str) -> int:
         """Number of tiles of an array that are in shared memory at the same time."""

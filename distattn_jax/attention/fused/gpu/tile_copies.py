@@ -88,8 +88,8 @@ def copy_tiles(
             if name not in reused_blocks:
                 sources[name] = slice_rows(ref, grid_index, first_row, config.block_rows)
         for name, ref in refs.entries.items():
-            rows, columns = pl.ds(first_row, config.block_rows), pl.ds(column, config.columns)
-            sources[name] = ref.at[*_shared_index(ref, grid_index), rows, columns]
+            shape = (config.block_rows, config.columns)
+            sources[name] = slice_entries(ref, grid_index, first_row, column, shape)
         for name, source in sources.items():
             if name not in vectors:
                 wait_until_free(name)
@@ -257,6 +257,14 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array | int, length: 
     if group_size > 1:
         head = lax.div(head, group_size)
     return ref.at[0 if ref.shape[0] == 1 else example, pl.ds(start, length), head]
+
+
+def slice_entries(
+    ref: Any, grid_index: GridIndex, row: Any, column: Any, shape: tuple[int, int]
+) -> Any:
+    """Return a reference to a tile of a mask of shape (B, N, rows, columns) in global memory."""
+    rows, columns = pl.ds(row, shape[0]), pl.ds(column, shape[1])
+    return ref.at[*_shared_index(ref, grid_index), rows, columns]
 
 
 def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:

@@ -67,6 +67,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     slice_rows,
     visit_tiles,
 )
+from distattn_jax.attention.fused.gpu.wgmma import WgmmaProducts
 from distattn_jax.attention.fused.kernel_calls import KernelCall
 
 # Registers per thread. An SM has 64K registers: the memory warpgroup leaves most to the others.
@@ -232,7 +233,9 @@ def _compute_tiles(
     row = grid_index.block * config.block_rows + warpgroup * config.rows
     buffer = slot * config.warpgroups + warpgroup
     (first, last), starts, end, scalars = numbers
-    context = make_context(kernel, grid_index, warpgroup, scalars, buffer, row, slot)
+    scratch = memory.operand_scratch
+    products = WgmmaProducts(None if scratch is None else scratch.at[warpgroup])
+    context = make_context(kernel, grid_index, warpgroup, scalars, buffer, row, slot, products)
 
     reused_blocks = count_reused_blocks(inputs, config)
     for name, count in reused_blocks.items():

@@ -19,7 +19,12 @@ from distattn_jax.attention.fused.gpu.kernel_types import (
     computes_delta_outside,
     list_types,
 )
-from distattn_jax.attention.fused.gpu.shared_memory import allocate, count_bytes
+from distattn_jax.attention.fused.gpu.shared_memory import (
+    KernelTypes,
+    SharedMemory,
+    allocate,
+    count_bytes,
+)
 from distattn_jax.attention.fused.gpu.tile_configs import (
     MAX_NARROW_WIDTH,
     MAX_WIDE_WIDTH,
@@ -325,8 +330,13 @@ def select_tile_configs(
     Raises:
       ValueError: If the smallest configuration of a kernel needs more than `limit` bytes.
     """
-    kernels = (*ALL, *POSITION) if plan.scoring.has_positions else ALL
+    kernels = list_kernels(plan)
     return TileConfigs(**{name: _select(name, plan, operands, limit) for name in kernels})
+
+
+def list_kernels(plan: Plan) -> tuple[str, ...]:
+    """Return the names of the kernels of a call."""
+    return (*ALL, *POSITION) if plan.scoring.has_positions else ALL
 
 
 def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConfig:
@@ -342,19 +352,31 @@ def _select(kernel: str, plan: Plan, operands: Operands, limit: int) -> TileConf
             needed = count_shared_memory(kernel, plan, operands, row.config)
             if needed <= limit:
                 return row.config
-    raise ValueError(
+    raise report_too_large(kernel, limit, needed)
+
+
+def report_too_large(kernel: str, limit: int, needed: int) -> ValueError:
+    """Return the error for a kernel whose smallest tiles need too much shared memory."""
+    return ValueError(
         f"the kernel {kernel} must fit into {limit} bytes of shared memory; its smallest tiles "
         f"need {needed}"
     )
 
 
-def count_shared_memory(kernel: str, plan: Plan, operands: Operands, config: TileConfig) -> int:
+def count_shared_memory(
+    kernel: str,
+    plan: Plan,
+    operands: Operands,
+    config: TileConfig,
+    allocate: Callable[[KernelTypes, TileConfig, int], SharedMemory] = allocate,
+) -> int:
     """Return the bytes of shared memory that a thread block of a kernel needs.
 
     This is the number that Mosaic GPU requests.
 
     Args:
       kernel: Name of the kernel.
+      allocate: Returns the types of the buffers. The default is that of the Hopper form.
     """
     batch, _, heads, _ = operands.query.shape
     rows = (operands.key if kernel in KEY_ROWS else operands.query).shape[1]

@@ -193,9 +193,7 @@ def forward(call: KernelCall, shape: Shape) -> KernelBody:
             kept_sum = mosaic.sum_rows(weights) if score_map.has_dropout else row_sum
             ends = RelationTile(context, tile).add_ends(ends, sides, weights, kept_sum)
         value = tile.wait("value")
-        (total,) = mosaic.accumulate_products(
-            (total,), ((weights, value),), scratch=context.operand_scratch
-        )
+        (total,) = context.products.accumulate((total,), ((weights, value),))
         tile.release("value")
         return new_maximum, weight_sum, total, ends, vectors
 

@@ -7,6 +7,7 @@ from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelVi
 from distattn_jax.attention.fused.scoring import PositionScoring
 from distattn_jax.attention.variants import TransformerXL, sinusoid
 
+MAX_SMALL_WIDTH = 64  # on a small GPU
 LARGEST_POSITIONS = 2**22  # numbers: the buffers of their gradient take 32 MiB of VMEM
 
 
@@ -32,6 +33,11 @@ class TransformerXLView(KernelView):
             return (
                 "the gradient of the position vectors must fit in VMEM: (T + S) x width must be at "
                 f"most {LARGEST_POSITIONS}; got {lengths} x {width}"
+            )
+        if chip == "small_gpu" and width > MAX_SMALL_WIDTH:
+            return (
+                f"heads with position vectors must be at most {MAX_SMALL_WIDTH} wide on GPUs with "
+                f"100 KiB of shared memory; got {width}"
             )
         return None
 
