@@ -158,12 +158,19 @@ def _backward_chunks(chunks: int, residuals: Any, cotangents: Any) -> tuple[Arra
 
     def add_chunk(total: Array, chunk: Any) -> tuple[Array, Array]:
         features, labels, normalizer, cotangents = chunk
-        logits, of_features = jax.vjp(lambda x: token_logits(x, table), features)
+        logits = token_logits(features, table)
         gradient, _ = _backward_cross_entropies((logits, labels, normalizer), cotangents)
-        # The transpose of a product of 16-bit arrays would round the gradient to 16 bits.
+        # Each token has its own gradient of the features, of the dtype of the features. The table
+        # has one gradient, a sum over all tokens: its terms are not rounded to 16 bits.
+        of_features = jnp.einsum(
+            "btv,vd->btd",
+            gradient.astype(features.dtype),
+            table.astype(features.dtype),
+            preferred_element_type=jnp.float32,
+        )
         product = functools.partial(token_logits, features.astype(jnp.float32))
         (of_table,) = jax.linear_transpose(product, total)(gradient)
-        return total + of_table, *of_features(gradient)
+        return total + of_table, of_features.astype(features.dtype)
 
     total, of_features = jax.lax.scan(
         add_chunk,

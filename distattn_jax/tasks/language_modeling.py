@@ -62,6 +62,9 @@ class LanguageModelConfig(TransformerConfig):
         1024, "width of the hidden layer of the feed-forward networks", minimum=1
     )
     norm: str = norm_option("before")
+    window: int = option(
+        0, "largest distance of a token that a token attends to; 0 for all distances", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
