@@ -104,7 +104,7 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
       set_options: Dotted names of the options that the command line sets.
     """
     say = print if jax.process_index() == 0 else lambda *_: None
-    mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.model, sequence=config.mesh.sequence)
     say(describe_devices(config, mesh))
     prepared = call_in_turn(lambda: prepare(config))
     for line in prepared.messages:

@@ -46,7 +46,9 @@ def main(arguments: Sequence[str]) -> None:
     enable_compilation_cache()
     lines = []
     with keep_output_for_json(config.json):
-        mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+        mesh = sharding.make_mesh(
+            config.mesh.data, config.mesh.model, sequence=config.mesh.sequence
+        )
         axes = ", ".join(f"{name} {size}" for name, size in mesh.shape.items())
         print(
             f"{config.batch_size} x {config.tokens:,} tokens, vocabulary {config.vocabulary:,}, "
