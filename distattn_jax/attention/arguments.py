@@ -4,6 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -104,6 +105,11 @@ class AttentionCall(NamedTuple):
     dropout_words: UInt32[Array, "2"] | None
     options: Options
     block_start: BlockStart | None = None
+
+    @property
+    def first_indices(self) -> BlockStart:
+        """Indices of the first example, head, query and key. They are 0 unless this is a block."""
+        return self.block_start or BlockStart(*[jnp.int32(0)] * 4)
 
     @property
     def group_size(self) -> int:

@@ -23,6 +23,7 @@ OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processo
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 # Keys with appended constants may be wider, because the constants need no gradient.
 GPU_KEY_WIDTHS = (*GPU_WIDTHS, 2 * GPU_WIDTHS[-1])
+GPU_DROPOUT_MULTIPLE = 16  # See `fused.gpu.dropout_tiles`.
 TPU_WIDTHS = tuple(range(16, 257, 16))
 
 
@@ -95,21 +96,23 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
     because they depend on the indices of examples and heads in the whole batch.
 
     Returns:
-      dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
-        and head, shape (B, N, 3).
+      dropout_words: Hash seed for queries, hash seed for keys, indices of query 0 and key 0 in the
+        whole sequence, and drop threshold, of each example and head, shape (B, N, 5).
       dropout_scale: Factor that multiplies kept weights, shape (B, N, 1).
     """
     if call.dropout_rate is None or call.dropout_words is None:
         return {}
     batch, _, heads, _ = call.query.shape
+    start = call.first_indices
     query_words, key_words = make_head_words(
         call.dropout_words,
-        jnp.arange(batch, dtype=jnp.int32)[:, None],
-        jnp.arange(heads, dtype=jnp.int32)[None, :],
+        start.example + jnp.arange(batch, dtype=jnp.int32)[:, None],
+        start.head + jnp.arange(heads, dtype=jnp.int32)[None, :],
     )
-    threshold = jnp.broadcast_to(drop_threshold(call.dropout_rate), (batch, heads))
+    shared = (start.query, start.key, drop_threshold(call.dropout_rate))
+    shared = (jnp.broadcast_to(x.astype(jnp.uint32), (batch, heads)) for x in shared)
     return {
-        "dropout_words": jnp.stack((query_words, key_words, threshold), axis=-1),
+        "dropout_words": jnp.stack((query_words, key_words, *shared), axis=-1),
         "dropout_scale": jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1)),
     }
 
@@ -127,6 +130,13 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     )
     if reason is not None:
         return reason
+    lengths = call.query.shape[1], call.key.shape[1]
+    is_drop_block = call.block_start is not None and call.dropout_rate is not None
+    if is_drop_block and any(length % GPU_DROPOUT_MULTIPLE for length in lengths):
+        return (
+            f"with dropout, blocks of a sharded sequence must have lengths that are multiples of "
+            f"{GPU_DROPOUT_MULTIPLE}; got {lengths}"
+        )
     # Without any GPU the call is supported: the program may be lowered for another machine.
     capabilities = devices.cuda_capabilities()
     if any(int(capability) != HOPPER for capability in capabilities):

@@ -26,10 +26,9 @@ gradient p_b (g · V - g · o_b + x). This is (2) for
 so that each block is differentiated alone, for any variant. The blocks arrive a second time, and
 the gradients of keys and values travel with them. A device stores only its own shards, O and z.
 
-The attention that key j receives is m_j = Σ_i A_ij: the gradient of Σ_i (A V)_i with respect to V_j,
-for values V of width 1. And if g is the cotangent of m, then the loss Σ_j g_j m_j = Σ_i (A g)_i is
-the sum of the outputs of attention with the values g. Both need one more pass of the ring, but no
-other functions than (1) and (3).
+The attention that key j receives is m_j = Σ_i A_ij. It is the gradient of Σ_i (A V)_i with respect
+to V_j, for values V of width 1. If g is the cotangent of m, then Σ_j g_j m_j = Σ_i (A g)_i: the
+gradients of m are those of attention with the values g. Both need one more pass of the ring.
 """
 
 import dataclasses
@@ -313,7 +312,7 @@ def _select_block(
       source: Index of the device that the keys come from.
     """
     queries, keys = _select(queries, pair[0]), _select(keys, pair[1])
-    (batch, length, _, _), count = queries.query.shape, keys.key.shape[1]
+    length, count = queries.query.shape[1], keys.key.shape[1]
     find_start = functools.partial(chunk_start, shards=ring.size, is_balanced=ring.is_balanced)
     first_query = find_start(lax.axis_index(ring.axis), pair[0], length)
     first_key = find_start(source, pair[1], count)

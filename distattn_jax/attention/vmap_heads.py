@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 from jaxtyping import Array
 
-from distattn_jax.attention.arguments import Attended, AttentionCall, BlockStart, Head
+from distattn_jax.attention.arguments import Attended, AttentionCall, Head
 from distattn_jax.attention.dropout import Dropout
 
 # Axis of the heads in the outputs of one example.
@@ -81,7 +81,7 @@ def _list_arguments(call: AttentionCall) -> Any:
     dropout: Any = None
     if call.dropout_rate is not None:
         example, head = (jnp.arange(size, dtype=jnp.int32) for size in (batch, heads))
-        start = call.block_start or BlockStart(*[jnp.int32(0)] * 4)
+        start = call.first_indices
         dropout = Dropout._make(
             [
                 _Argument(call.dropout_rate),

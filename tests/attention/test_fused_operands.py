@@ -82,7 +82,7 @@ def attention_without_kernels(make_kernels, plan, operands):
     kept = weights
     if operands.dropout_words is not None:
         words = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None, None]
-        query_word, key_word, threshold = words
+        query_word, key_word, _, _, threshold = words
         query_hash, query_shift = hash.hash_indices(query_word, i, shift=16)
         key_hash, key_shift = hash.hash_indices(key_word, j, shift=8)
         is_kept = hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
