@@ -146,8 +146,8 @@ class _Shards(NamedTuple):
 
     Attributes:
       mesh: Mesh of the features.
-      axes: Mesh axes of the examples, and mesh axes of the tokens. Both are empty if the tokens of a
-        text are not sharded: the compiler then divides the examples between the devices.
+      axes: Mesh axes of the examples, and mesh axes of the tokens. Both are empty if the tokens of
+        a text are not sharded: the compiler then divides the examples between the devices.
     """
 
     mesh: AbstractMesh

@@ -91,9 +91,7 @@ def run_directory(config: Config) -> Path:
     return Path(experiment_folder(config) / config.method)
 
 
-def start(
-    config: Config, mesh: tuple[int, int] = (1, 1), sequence: int = 1
-) -> tuple[Trainer, Run]:
+def start(config: Config, mesh: tuple[int, int] = (1, 1), sequence: int = 1) -> tuple[Trainer, Run]:
     """Return the trainer of a run, and its folder. The mesh has the sizes (data, model)."""
     prepared = tasks.prepare(config)
     devices = sharding.make_mesh(*mesh, sequence=sequence)
