@@ -178,7 +178,7 @@ def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
     logsumexp = jnp.full((chunks, batch, heads, length), -jnp.inf, dtype)
 
     def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         chunk = _select(merged, pair[0])
         return _replace(merged, pair[0], _merge(chunk, _compute_block(ring, call))), ()
 
@@ -194,7 +194,7 @@ def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     rows = values_cotangent, logsumexp, delta
 
     def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         query, variant, key, value = _differentiate_block(ring, call, *_select(rows, pair[0]))
         own_query, own_variant = own
         own = _add(own_query, pair[0], query), jax.tree.map(jnp.add, own_variant, variant)
@@ -223,7 +223,7 @@ def _receive_forward(ring: Ring, queries: Queries, keys: Keys, common: Common, l
     """Sum the weights c_b p_b of each key over the queries of all devices."""
 
     def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         return own, _receive_in_block(ring, call, _select(logsumexp, pair[0]))
 
     _, received = _travel(ring, visit, keys, (), _zeros_like(keys.value))
@@ -298,7 +298,7 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
     return own, ring.send(parcel, ring.first - last)
 
 
-def _select_block(
+def select_block(
     ring: Ring,
     pair: Pair,
     queries: Queries,
