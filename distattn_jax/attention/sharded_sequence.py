@@ -6,7 +6,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -267,7 +267,7 @@ def _split(
     )
 
 
-def _join(chunks: Array, index: int) -> Array:
+def _join(chunks: Iterable[Array], index: int) -> Array:
     """Concatenate the chunks of a shard along an axis. It is the inverse of splitting."""
     return jnp.concatenate(list(chunks), axis=index)
 
