@@ -15,12 +15,8 @@ from distattn_jax.attention.dropout import is_off, make_words
 from distattn_jax.attention.explanation import Explanation, explain, warn_if_slow
 from distattn_jax.attention.implementations import check_name, compute
 from distattn_jax.attention.precision import ROUNDED, set_precision, validate_precision
-from distattn_jax.attention.sharded_sequence import (
-    SequenceAxis,
-    ShardedSequence,
-    compute_sharded,
-    find_axis,
-)
+from distattn_jax.attention.sequence_plan import SequenceAxis, ShardedSequence, find_axis
+from distattn_jax.attention.sharded_sequence import compute_sharded
 from distattn_jax.attention.variants import Variant, promote
 
 
@@ -186,7 +182,7 @@ def explain_implementation(
             next(traced) if is_a else leaf for is_a, leaf in zip(is_abstract, leaves, strict=True)
         ]
         call, axis = prepare_call(**jax.tree.unflatten(structure, filled))
-        explanations.append(explain(call, implementation))
+        explanations.append(explain(call, implementation, axis))
 
     jax.eval_shape(trace, list(itertools.compress(leaves, is_abstract)))
     return explanations[0]

@@ -17,6 +17,8 @@ from distattn_jax.attention.arguments import AttentionCall
 from distattn_jax.attention.devices import Machine
 from distattn_jax.attention.fused_kernels import OLDEST_JAX
 from distattn_jax.attention.implementations import IMPLEMENTATIONS, list_candidates
+from distattn_jax.attention.sequence_plan import Plan, SequenceAxis
+from distattn_jax.attention.sharded_sequence import visit_block
 
 PLATFORMS = {"cuda": "NVIDIA GPUs", "tpu": "TPUs"}  # names of the platforms with fused kernels
 # Chips that an explanation assumes if this machine has none.
@@ -51,15 +53,18 @@ class Explanation(NamedTuple):
       gpu: Choice on the GPU of this machine. Without a GPU, a Hopper GPU is assumed.
       tpu: Choice on the TPU of this machine. Without a TPU, a TPU v5e is assumed.
       cpu: Choice on a CPU.
+      sequence: Strategy and number of steps, if the sequence is sharded over devices: see
+        `ShardedSequence`. The choices are then those for one block of keys. Otherwise None.
     """
 
     gpu: Choice
     tpu: Choice
     cpu: Choice
+    sequence: Plan | None = None
 
     def __str__(self) -> str:
         rows = [("device", "implementation", "")]
-        for choice in self:
+        for choice in (self.gpu, self.tpu, self.cpu):
             first = {"none": "the call raises an error"}
             if choice.implementation is not None:
                 first = {choice.implementation: "chosen"}
@@ -69,19 +74,29 @@ class Explanation(NamedTuple):
                 for i, (name, text) in enumerate(lines.items())
             ]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        return "\n".join(
+        lines = [
             f"{device:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip()
             for device, name, text in rows
-        )
+        ]
+        return "\n".join(lines + [f"sequence: {self.sequence}"] * (self.sequence is not None))
 
 
-def explain(call: AttentionCall, name: str | None) -> Explanation:
+def explain(call: AttentionCall, name: str | None, axis: SequenceAxis | None = None) -> Explanation:
     """Explain the choice of the implementation of a call on GPU, TPU and CPU.
 
     Args:
       call: Arguments of `attention`. Only their shapes and dtypes are used.
       name: Argument `implementation` of `attention`.
+      axis: Mesh axis that shards the sequence, or None.
     """
+    if axis is not None:
+        found = []
+
+        def explain_block(block: AttentionCall, plan: Plan) -> None:
+            found.append(explain(block, name)._replace(sequence=plan))
+
+        visit_block(call, name, axis, explain_block)
+        return found[0]
     local, version = devices.local_machine(), devices.jax_version()
     gpu = local if devices.has_gpu() else None
     tpu = local if local.platform == "tpu" else None

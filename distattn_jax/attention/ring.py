@@ -178,7 +178,7 @@ def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
     logsumexp = jnp.full((chunks, batch, heads, length), -jnp.inf, dtype)
 
     def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         chunk = _select(merged, pair[0])
         return _replace(merged, pair[0], _merge(chunk, _compute_block(ring, call))), ()
 
@@ -194,7 +194,7 @@ def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     rows = values_cotangent, logsumexp, delta
 
     def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         query, variant, key, value = _differentiate_block(ring, call, *_select(rows, pair[0]))
         own_query, own_variant = own
         own = _add(own_query, pair[0], query), jax.tree.map(jnp.add, own_variant, variant)
@@ -223,7 +223,7 @@ def _receive_forward(ring: Ring, queries: Queries, keys: Keys, common: Common, l
     """Sum the weights c_b p_b of each key over the queries of all devices."""
 
     def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = _select_block(ring, pair, queries, keys, common, source)
+        call = select_block(ring, pair, queries, keys, common, source)
         return own, _receive_in_block(ring, call, _select(logsumexp, pair[0]))
 
     _, received = _travel(ring, visit, keys, (), _zeros_like(keys.value))
@@ -298,7 +298,7 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
     return own, ring.send(parcel, ring.first - last)
 
 
-def _select_block(
+def select_block(
     ring: Ring,
     pair: Pair,
     queries: Queries,
@@ -341,6 +341,11 @@ def _select_block(
     )
 
 
+# The blocks of a loop and the last block have equal shapes: under jit, they are traced only once.
+_jit_block = functools.partial(jax.jit, static_argnums=0)
+
+
+@_jit_block
 def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     """Return the values o_b and the logsumexp z_b of a block. Skip a block that is not visible."""
     dtype = promote(call.query.dtype)
@@ -359,6 +364,7 @@ def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     return _run_if_visible(call, run, skip)
 
 
+@_jit_block
 def _differentiate_block(
     ring: Ring, call: AttentionCall, cotangent: Array, logsumexp: Logsumexp, delta: Logsumexp
 ) -> tuple[Array, Any, Array, Array]:
@@ -384,6 +390,7 @@ def _differentiate_block(
     return _run_if_visible(call, run, lambda: _zeros_like(inputs))
 
 
+@_jit_block
 def _receive_in_block(ring: Ring, call: AttentionCall, logsumexp: Logsumexp) -> Array:
     """Return the attention that the keys of one block receive, in the shape of the values."""
 

@@ -1,100 +1,25 @@
-"""Attention over a sequence that is sharded over a mesh axis: axis, strategy, and `shard_map`.
+"""Attention over a sharded sequence: each device computes its own queries, inside a `shard_map`.
 
-There are two strategies. In a ring, keys and values travel from device to device: see `ring`. If
-they are gathered, every device receives all keys and values at once, and computes its own queries
-in one call. Gathering is simpler, and faster where keys and values are small. Its memory grows with
-the length of the whole sequence, that of the ring with the length of a shard.
+`sequence_plan` chooses between the two strategies, `ring` has the equations of the ring, and
+`sequence_order` exchanges chunks between devices.
 """
 
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
 from distattn_jax.attention import ring, sequence_order
 from distattn_jax.attention.arguments import Attended, AttentionCall, BlockStart
 from distattn_jax.attention.fused import mesh as fused_mesh
 from distattn_jax.attention.implementations import compute
-
-SEQUENCE_AXES = ("sequence", "context")  # names of mesh axes of type Auto that shard a sequence
-ORDERS = ("contiguous", "balanced")
-STRATEGIES = ("ring", "gather")
-# Bytes of the keys and values of a whole sequence that each device may gather without being asked.
-LARGEST_GATHERED = 16 * 2**20
-
-
-@dataclasses.dataclass(frozen=True)
-class ShardedSequence:
-    """Description of a sequence that is sharded over devices.
-
-    Attributes:
-      axis: Name of the mesh axis that shards the sequence, or several names. It is required inside
-        your own `shard_map`. Otherwise, None finds the axis: with Explicit axes, the sharding of
-        the query names it, and with Auto axes, it is the axis "sequence" or "context".
-      order: "contiguous" if each device has consecutive positions. "balanced" if query, key, value,
-        segments and masks were reordered by `to_balanced_order`, so that all devices have the same
-        work under a causal mask. The outputs then have this order, too.
-      strategy: "ring" if keys travel from device to device, "gather" if each device gathers all
-        keys. None selects one.
-    """
-
-    axis: str | tuple[str, ...] | None = None
-    order: str = "contiguous"
-    strategy: str | None = None
-
-    def __post_init__(self):
-        if self.order not in ORDERS:
-            raise ValueError(f"order must be one of {', '.join(ORDERS)}; got {self.order!r}.")
-        if self.strategy not in (None, *STRATEGIES):
-            raise ValueError(
-                f"strategy must be None or one of {', '.join(STRATEGIES)}; got {self.strategy!r}."
-            )
-
-
-class SequenceAxis(NamedTuple):
-    """Mesh axis that shards the sequence of a call.
-
-    Attributes:
-      names: Names of the mesh axes that shard the sequence together. Most often it is one name.
-      size: Number of shards.
-      is_manual: True inside a `shard_map` of the user: the arrays of the call are shards.
-      sequence: Order and strategy that the user named.
-    """
-
-    names: tuple[str, ...]
-    size: int
-    is_manual: bool
-    sequence: ShardedSequence
-
-    @property
-    def manual_shards(self) -> int:
-        """Number of times that the whole sequence is longer than the arrays of the call."""
-        return self.size if self.is_manual else 1
-
-
-class Plan(NamedTuple):
-    """Strategy of one call.
-
-    Attributes:
-      strategy: "ring" or "gather".
-      reason: Text that says why.
-      steps: Number of blocks of keys that each device attends to.
-      first: See `ring.Ring.first`.
-      balances: True if the call itself exchanges chunks, so that all devices have the same work.
-    """
-
-    strategy: str
-    reason: str
-    steps: int
-    first: int = 0
-    balances: bool = False
+from distattn_jax.attention.sequence_plan import Plan, SequenceAxis, make_plan
 
 
 class Placement(NamedTuple):
@@ -109,90 +34,6 @@ class Placement(NamedTuple):
     first_example: Int[Array, ""]
     first_head: Int[Array, ""]
     mask_travels: bool
-
-
-def find_axis(query: Array, key: Array, sequence: Any) -> SequenceAxis | None:
-    """Return the mesh axis that shards the sequence of a call, or None if there is none.
-
-    Args:
-      query: Queries.
-      key: Keys.
-      sequence: Argument of `attention`.
-    """
-    if isinstance(sequence, str | tuple):
-        sequence = ShardedSequence(sequence)
-    if not isinstance(sequence, ShardedSequence | None):
-        raise TypeError(
-            "sequence must be None, the name of a mesh axis, or a ShardedSequence; "
-            f"got {sequence!r}."
-        )
-    mesh, spec = jax.sharding.get_abstract_mesh(), (None,) * 4
-    if AxisType.Manual not in mesh.axis_types:
-        sharding = jax.typeof(query).sharding
-        mesh = mesh if sharding.mesh.empty else sharding.mesh
-        spec = sharding.spec
-    named = None if sequence is None else sequence.axis
-    sequence = sequence or ShardedSequence()
-    names = _find_names(mesh, spec[1], query.shape[1], named)
-    size = math.prod(mesh.shape[name] for name in names)
-    if size == 1:
-        return None
-    types = {dict(zip(mesh.axis_names, mesh.axis_types, strict=True))[name] for name in names}
-    axis = SequenceAxis(names, size, AxisType.Manual in types, sequence)
-    _check_lengths(axis, query, key)
-    if AxisType.Explicit in types:
-        found = jax.typeof(key).sharding.spec[1]
-        if found != spec[1]:
-            raise ValueError(
-                f"key must be sharded like query, whose sequence is sharded over {spec[1]!r}; the "
-                f"sequence of key is sharded over {found!r}. Reshard key, value and their masks."
-            )
-    return axis
-
-
-def _find_names(
-    mesh: AbstractMesh, spec: Any, queries: int, named: str | tuple[str, ...] | None
-) -> tuple[str, ...]:
-    """Return the mesh axes that shard the sequence, or () if there are none.
-
-    Args:
-      mesh: Mesh of the call.
-      spec: Mesh axes that shard the queries, with Explicit axes.
-      queries: Number of queries. One query, as in decoding, is not sharded over an Auto axis.
-      named: Axes that the user named, or None.
-    """
-    found = (spec,) if isinstance(spec, str) else tuple(spec or ())
-    if named is None:
-        if found or AxisType.Manual in mesh.axis_types or queries == 1:
-            return found
-        types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
-        return tuple(name for name in SEQUENCE_AXES if types.get(name) == AxisType.Auto)[:1]
-    names = (named,) if isinstance(named, str) else tuple(named)
-    missing = [name for name in names if name not in mesh.axis_names]
-    if missing:
-        raise ValueError(
-            f"sequence names the mesh axis {missing[0]!r}, but the mesh has the axes "
-            f"{tuple(mesh.axis_names)}. Name one of them, or set the mesh with jax.set_mesh."
-        )
-    if found and found != names:
-        raise ValueError(
-            f"sequence names the mesh axes {names}, but query is sharded over {found}. Name these."
-        )
-    return names
-
-
-def _check_lengths(axis: SequenceAxis, query: Array, key: Array) -> None:
-    """Raise ValueError unless the sequence can be divided into shards, or shards into chunks."""
-    is_balanced = axis.sequence.order == "balanced"
-    pieces = (1 if axis.is_manual else axis.size) * (2 if is_balanced else 1)
-    for name, array in (("query", query), ("key", key)):
-        if isinstance(array.shape[1], int) and array.shape[1] % pieces:
-            chunks = " into two chunks each" * is_balanced
-            raise ValueError(
-                f"{name} must have a length that the {axis.size} shards of the mesh axis "
-                f"{'x'.join(axis.names)!r} divide{chunks}, a multiple of {pieces}; got "
-                f"{array.shape[1]}. Pad it, and pass {name}_lengths."
-            )
 
 
 def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Attended:
@@ -219,6 +60,34 @@ def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -
         )
 
     return run_on_shards(compute_shard, call, axis, make_specs)
+
+
+def visit_block(
+    call: AttentionCall,
+    name: str | None,
+    axis: SequenceAxis,
+    visit: Callable[[AttentionCall, Plan], None],
+) -> None:
+    """Call a function with the first block that an implementation computes, and with the plan.
+
+    Args:
+      call: Arguments of `attention`.
+      name: Name of the implementation, or None.
+      axis: Mesh axis that shards the sequence.
+      visit: Function of the call of the block. It is traced inside of a `shard_map`.
+    """
+
+    def visit_shard(call: AttentionCall, placement: Placement) -> Array:
+        plan = make_plan(call, name, axis)
+        if plan.strategy == "ring":
+            devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
+            block = ring.select_block(devices, (0, 0), *arrays, lax.axis_index(axis.names))
+        else:
+            block = next(_gather(call, axis, placement))
+        visit(block, plan)
+        return jnp.zeros(())
+
+    run_on_shards(visit_shard, call, axis, lambda batch, heads: PartitionSpec())
 
 
 def run_on_shards(
@@ -295,99 +164,38 @@ def _make_specs(call: AttentionCall, batch: Any, heads: Any, sequence: tuple[str
     )
 
 
-def make_plan(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Plan:
-    """Choose the strategy of a call.
-
-    Args:
-      call: Arguments of one device.
-      name: Name of the implementation, or None.
-      axis: Mesh axis that shards the sequence.
-    """
-    first, steps = _count_steps(call, axis)
-    strategy, reason = _choose_strategy(call, name, axis, steps)
-    if strategy == "gather":
-        return Plan("gather", reason, steps=1)
-    length, count = call.query.shape[1], call.key.shape[1]
-    balances = (
-        call.options.is_causal
-        and call.options.aligned
-        and axis.sequence.order == "contiguous"
-        and steps == axis.size
-        and length == count
-        and length % 2 == 0
-    )
-    return Plan("ring", reason, steps, first, balances)
-
-
-def _count_steps(call: AttentionCall, axis: SequenceAxis) -> tuple[int, int]:
-    """Return `first` and `steps` of a ring: a window makes distant shards unnecessary.
-
-    A window of a size up to that of a shard needs the own shard, and one shard on each side that
-    the window has. If positions of queries and keys are not known to be equal, or not in order, all
-    shards are visited.
-    """
-    options, length = call.options, call.key.shape[1]
-    is_known = options.aligned and length == call.query.shape[1]
-    if options.window is None or axis.sequence.order == "balanced" or not is_known:
-        return 0, axis.size
-    left, right = options.window
-    right = 0 if options.is_causal else right
-    before, after = (min(-(-limit // length), axis.size) for limit in (left, right))
-    if before + after + 1 >= axis.size:
-        return 0, axis.size
-    return after, before + after + 1
-
-
-def _choose_strategy(
-    call: AttentionCall, name: str | None, axis: SequenceAxis, steps: int
-) -> tuple[str, str]:
-    """Return "ring" or "gather", and a reason. Raise ValueError if a named one is not possible."""
-    named = axis.sequence.strategy
-    forced = None
-    if call.options.weights:
-        forced = "the weights of a query need all keys at once"
-    elif call.variant.adjusts_weights:
-        forced = f"{type(call.variant).__name__} changes the weights after the softmax"
-    elif name == "cudnn":
-        forced = "cudnn does not return the logsumexp"
-    if forced is not None:
-        if named == "ring":
-            raise ValueError(
-                f"strategy='ring' does not support this call, because {forced}. Use 'gather'."
-            )
-        return "gather", forced
-    if named is not None:
-        return named, "the call names it"
-    if steps < axis.size:
-        return "ring", f"the window needs {steps} of {axis.size} shards"
-    batch, length, heads, _ = call.query.shape
-    # Keys are as wide as queries, and values are as wide as outputs.
-    ratio = axis.size * call.key.shape[1] * call.key.shape[2] / (length * heads)
-    if ratio <= 1:
-        return "gather", "all keys and values are not larger than the queries of one device"
-    width = call.key.shape[3] + call.value.shape[3]
-    size = batch * axis.size * call.key.shape[1] * call.key.shape[2] * width
-    mebibytes = size * call.key.dtype.itemsize / 2**20
-    if mebibytes * 2**20 <= LARGEST_GATHERED:
-        return "gather", f"all keys and values are small, {mebibytes:.1f} MiB"
-    return "ring", f"all keys and values would be {mebibytes:.0f} MiB on each device"
-
-
 def _run_ring(
-    call: AttentionCall,
-    name: str | None,
-    axis: SequenceAxis,
-    plan: Plan,
-    placement: Placement,
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
 ) -> Attended:
     """Compute the outputs of one device: keys and values travel around a ring."""
-    exchange = {"names": axis.names, "size": axis.size}
-    is_balanced = plan.balances or axis.sequence.order == "balanced"
-    if plan.balances:
-        call = _reorder(
-            call, placement, functools.partial(sequence_order.balance_shard, **exchange)
+    devices, queries, keys, common = _prepare_ring(call, name, axis, plan, placement)
+    values, logsumexp = ring.attend(devices, queries, keys, common)
+    received = None
+    if call.options.received:
+        received = ring.receive(devices, queries, keys, common, logsumexp)
+    attended = Attended(
+        values=_join(values, 1).astype(call.value.dtype),
+        received=None if received is None else _join(received, 2),
+        logsumexp=_join(logsumexp, 2) if call.options.logsumexp else None,
+    )
+    if not plan.balances:
+        return attended
+    return Attended(
+        *(
+            None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
+            for x, index in zip(attended, (1, 2, 2, 2), strict=True)
         )
-    queries, keys, common = _split(call, axis, placement, is_balanced)
+    )
+
+
+def _prepare_ring(
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
+) -> tuple[ring.Ring, ring.Queries, ring.Keys, ring.Common]:
+    """Return the description of the ring, and the arrays of one device."""
+    if plan.balances:
+        balance = functools.partial(sequence_order.balance_shard, names=axis.names, size=axis.size)
+        call = _reorder(call, placement, balance)
+    is_balanced = plan.balances or axis.sequence.order == "balanced"
     devices = ring.Ring(
         axis=axis.names,
         size=axis.size,
@@ -398,24 +206,7 @@ def _run_ring(
         precision=jax.config.jax_default_matmul_precision,
         options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
     )
-    values, logsumexp = ring.attend(devices, queries, keys, common)
-    received = None
-    if call.options.received:
-        received = ring.receive(devices, queries, keys, common, logsumexp)
-    attended = Attended(
-        values=_join(values, 1).astype(call.value.dtype),
-        received=None if received is None else _join(received, 2),
-        logsumexp=_join(logsumexp, 2) if call.options.logsumexp else None,
-    )
-    if plan.balances:
-        restore = functools.partial(sequence_order.restore_shard, **exchange)
-        attended = Attended(
-            *(
-                None if x is None else restore(x, axis=i)
-                for x, i in zip(attended, (1, 2, 2, 2), strict=True)
-            )
-        )
-    return attended
+    return devices, *_split(call, axis, placement, is_balanced)
 
 
 def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> AttentionCall:
@@ -476,36 +267,54 @@ def _split(
     )
 
 
-def _join(chunks: Array, index: int) -> Array:
+def _join(chunks: Iterable[Array], index: int) -> Array:
     """Concatenate the chunks of a shard along an axis. It is the inverse of splitting."""
     return jnp.concatenate(list(chunks), axis=index)
 
 
 def _run_gathered(
-    call: AttentionCall,
-    name: str | None,
-    axis: SequenceAxis,
-    plan: Plan,
-    placement: Placement,
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
 ) -> Attended:
     """Compute the outputs of one device, after it has gathered all keys and values."""
+    chunks = [compute(chunk, name) for chunk in _gather(call, axis, placement)]
+    values, received, weights, logsumexp = (
+        None if parts[0] is None else parts for parts in zip(*chunks, strict=True)
+    )
+
+    def reorder(x: Array, index: int) -> Array:
+        is_balanced = axis.sequence.order == "balanced"
+        return sequence_order.to_balanced_order(x, axis.size, index) if is_balanced else x
+
+    if received is not None:
+        total = reorder(sum(received[1:], start=received[0]), 2)
+        received = lax.psum_scatter(total, axis.names, scatter_dimension=2, tiled=True)
+    return Attended(
+        values=_join(values, 1),
+        received=received,
+        weights=None if weights is None else reorder(_join(weights, 2), 3),
+        logsumexp=None if logsumexp is None else _join(logsumexp, 2),
+    )
+
+
+def _gather(
+    call: AttentionCall, axis: SequenceAxis, placement: Placement
+) -> Iterator[AttentionCall]:
+    """Gather all keys and values. Yield the call of each chunk of queries of this device."""
     is_balanced = axis.sequence.order == "balanced"
+
+    def reorder(x: Array, index: int) -> Array:
+        return sequence_order.from_balanced_order(x, axis.size, index) if is_balanced else x
 
     def gather(x: Array | None, index: int) -> Any:
         if x is None:
             return None
-        x = lax.all_gather(x, axis.names, axis=index, tiled=True)
-        return restore(x, index)
-
-    def restore(x: Array, index: int) -> Array:
-        return sequence_order.from_balanced_order(x, axis.size, index) if is_balanced else x
-
-    def balance(x: Array, index: int) -> Array:
-        return sequence_order.to_balanced_order(x, axis.size, index) if is_balanced else x
+        return reorder(lax.all_gather(x, axis.names, axis=index, tiled=True), index)
 
     mask = call.mask
-    if mask is not None and mask.shape[3] > 1:
-        mask = gather(mask, 3) if placement.mask_travels else restore(mask, 3)
+    if mask is not None and placement.mask_travels:
+        mask = gather(mask, 3)
+    elif mask is not None and mask.shape[3] > 1:
+        mask = reorder(mask, 3)
     call = call._replace(
         key=gather(call.key, 1),
         value=gather(call.value, 1),
@@ -513,23 +322,7 @@ def _run_gathered(
         mask=mask,
         options=dataclasses.replace(call.options, aligned=False),
     )
-    chunks = [compute(chunk, name) for chunk in _divide_queries(call, axis, placement, is_balanced)]
-    values, received, weights, logsumexp = (
-        None if parts[0] is None else parts for parts in zip(*chunks, strict=True)
-    )
-    if received is not None:
-        received = lax.psum_scatter(
-            balance(sum(received[1:], start=received[0]), 2),
-            axis.names,
-            scatter_dimension=2,
-            tiled=True,
-        )
-    return Attended(
-        values=_join(values, 1),
-        received=received,
-        weights=None if weights is None else balance(_join(weights, 2), 3),
-        logsumexp=None if logsumexp is None else _join(logsumexp, 2),
-    )
+    return _divide_queries(call, axis, placement, is_balanced)
 
 
 def _divide_queries(
