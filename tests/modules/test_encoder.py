@@ -1,5 +1,7 @@
 """Transformer layer, encoder, segment memory, pooling and position encodings."""
 
+import itertools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -238,6 +240,16 @@ def test_remat_does_not_change_gradients():
     for one, other in zip(*results, strict=True):
         largest = max(1, np.abs(other).max())  # Rounding errors are relative to large terms.
         np.testing.assert_allclose(one / largest, other / largest, rtol=1e-6, atol=1e-6)
+
+
+def test_remat_takes_random_keys_from_a_function_as_in_a_training_step():
+    def encode(remat):
+        rngs, counts = nnx.Rngs(0), itertools.count()
+        rngs.dropout = lambda: jax.random.fold_in(jax.random.key(1), next(counts))
+        encoder = Encoder(2, D, N, remat=remat, attention_dropout=False, rngs=nnx.Rngs(0))
+        return encoder(draw(2, 3, D), dropout_rate=0.3, rngs=rngs).values
+
+    np.testing.assert_allclose(encode(remat=True), encode(remat=False), rtol=1e-6, atol=1e-6)
 
 
 def test_remat_stores_only_the_inputs_of_each_layer():
