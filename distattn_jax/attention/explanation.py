@@ -39,11 +39,14 @@ class Choice(NamedTuple):
       implementation: Name of the chosen implementation. None if the call raises an error, because
         it names an implementation that does not support the call or the device.
       passed_over: Reason why each other implementation was not chosen.
+      sequence: Strategy and number of steps, if the sequence is sharded over devices: see
+        `ShardedSequence`. The implementation then computes one block of keys. Otherwise None.
     """
 
     device: str
     implementation: str | None
     passed_over: dict[str, str]
+    sequence: Plan | None = None
 
 
 class Explanation(NamedTuple):
@@ -53,18 +56,20 @@ class Explanation(NamedTuple):
       gpu: Choice on the GPU of this machine. Without a GPU, a Hopper GPU is assumed.
       tpu: Choice on the TPU of this machine. Without a TPU, a TPU v5e is assumed.
       cpu: Choice on a CPU.
-      sequence: Strategy and number of steps, if the sequence is sharded over devices: see
-        `ShardedSequence`. The choices are then those for one block of keys. Otherwise None.
     """
 
     gpu: Choice
     tpu: Choice
     cpu: Choice
-    sequence: Plan | None = None
+
+    @property
+    def sequence(self) -> Plan | None:
+        """Strategy and number of steps, if the sequence is sharded over devices, otherwise None."""
+        return self.cpu.sequence
 
     def __str__(self) -> str:
         rows = [("device", "implementation", "")]
-        for choice in (self.gpu, self.tpu, self.cpu):
+        for choice in self:
             first = {"none": "the call raises an error"}
             if choice.implementation is not None:
                 first = {choice.implementation: "chosen"}
@@ -93,7 +98,8 @@ def explain(call: AttentionCall, name: str | None, axis: SequenceAxis | None = N
         found = []
 
         def explain_block(block: AttentionCall, plan: Plan) -> None:
-            found.append(explain(block, name)._replace(sequence=plan))
+            choices = (choice._replace(sequence=plan) for choice in explain(block, name))
+            found.append(Explanation(*choices))
 
         visit_block(call, name, axis, explain_block)
         return found[0]
