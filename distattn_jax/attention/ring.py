@@ -180,7 +180,7 @@ def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
     def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
         call = select_block(ring, pair, queries, keys, common, source)
         chunk = _select(merged, pair[0])
-        return _replace(merged, pair[0], _merge(chunk, _compute_block(ring, call))), ()
+        return _replace(merged, pair[0], merge(chunk, _compute_block(ring, call))), ()
 
     merged, _ = _travel(ring, visit, keys, (values, logsumexp), ())
     return merged, (queries, keys, common, *merged)
@@ -445,11 +445,20 @@ def _run_if_visible(call: AttentionCall, run: Callable, skip: Callable) -> Any:
     )
 
 
-def _merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Merge the values and the logsumexp of two sets of keys: equation (1)."""
-    logsumexp = jnp.logaddexp(first[1], second[1])
-    values = [_per_value(_share(z, logsumexp)) * o for o, z in (first, second)]
-    return values[0] + values[1], logsumexp
+def merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Merge the values and the logsumexp of two sets of keys: equation (1).
+
+    A query without a visible key has the logsumexp -inf. All gradients are finite.
+    """
+    peak = lax.stop_gradient(jnp.maximum(first[1], second[1]))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weights = [jnp.exp(logsumexp - peak) for _, logsumexp in (first, second)]
+    total = weights[0] + weights[1]
+    is_empty = total == 0
+    total = jnp.where(is_empty, 1, total)
+    values = _per_value(weights[0]) * first[0] + _per_value(weights[1]) * second[0]
+    logsumexp = jnp.where(is_empty, -jnp.inf, peak + jnp.log(total))
+    return values / _per_value(total), logsumexp
 
 
 def _share(part: Logsumexp, whole: Logsumexp) -> Logsumexp:
