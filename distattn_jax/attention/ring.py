@@ -341,11 +341,6 @@ def select_block(
     )
 
 
-# The blocks of a loop and the last block have equal shapes: under jit, they are traced only once.
-_jit_block = functools.partial(jax.jit, static_argnums=0)
-
-
-@_jit_block
 def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     """Return the values o_b and the logsumexp z_b of a block. Skip a block that is not visible."""
     dtype = promote(call.query.dtype)
@@ -364,7 +359,6 @@ def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     return _run_if_visible(call, run, skip)
 
 
-@_jit_block
 def _differentiate_block(
     ring: Ring, call: AttentionCall, cotangent: Array, logsumexp: Logsumexp, delta: Logsumexp
 ) -> tuple[Array, Any, Array, Array]:
@@ -390,7 +384,6 @@ def _differentiate_block(
     return _run_if_visible(call, run, lambda: _zeros_like(inputs))
 
 
-@_jit_block
 def _receive_in_block(ring: Ring, call: AttentionCall, logsumexp: Logsumexp) -> Array:
     """Return the attention that the keys of one block receive, in the shape of the values."""
 
