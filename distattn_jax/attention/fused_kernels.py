@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall
@@ -16,6 +16,7 @@ from distattn_jax.attention.fused.kernels import KernelFactory
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.variants.dot_product import written_width
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
+from distattn_jax.attention.variants import Variant
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
@@ -57,6 +58,17 @@ def _run(
       widths: Widths of a head that the kernels support.
       multiplies_tables: See `attend.Settings`.
     """
+    settings, inputs = _prepare(call, widths, multiplies_tables)
+    kernels = interpreter.select_kernels(make_kernels)
+    attend_on_device = functools.partial(attend.attend, kernels, settings)
+    values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
+    return Attended(values, received=received, logsumexp=logsumexp)
+
+
+def _prepare(
+    call: AttentionCall, widths: tuple[int, ...], multiplies_tables: bool
+) -> tuple[attend.Settings, attend.Inputs]:
+    """Return the static settings and the arrays of a call, for the kernels."""
     options = call.options
     # A larger limit would overflow when a position is added to it.
     limits = options.window or (UNBOUNDED, UNBOUNDED)
@@ -83,10 +95,27 @@ def _run(
         key_segments=call.key_segments,
         **_make_dropout(call),
     )
-    kernels = interpreter.select_kernels(make_kernels)
-    attend_on_device = functools.partial(attend.attend, kernels, settings)
-    values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
-    return Attended(values, received=received, logsumexp=logsumexp)
+    return settings, inputs
+
+
+def may_be_local(variant: Variant) -> bool:
+    """Return True if heads of a variant may treat all scores beyond some distance as 0."""
+    view = find_view(variant)
+    return view is not None and view.may_be_local(variant)
+
+
+def find_local_distance(call: AttentionCall) -> Int[Array, ""]:
+    """Return the distance from which on the kernels treat the scores of all heads as 0.
+
+    It is `UNBOUNDED` if there is no such distance. `may_be_local` must be true for the variant.
+    """
+    settings, inputs = _prepare(call, TPU_WIDTHS, multiplies_tables=False)
+    plan, operands = attend.prepare(settings, inputs)
+    if plan.tolerance is None:
+        return jnp.int32(UNBOUNDED)
+    found = plan.scoring.find_radius(operands, plan.tolerance)
+    assert found is not None, "a variant that may be local has a radius"
+    return jnp.where(found[1], found[0], UNBOUNDED).max()
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:

@@ -180,7 +180,7 @@ def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
     def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
         call = select_block(ring, pair, queries, keys, common, source)
         chunk = _select(merged, pair[0])
-        return _replace(merged, pair[0], _merge(chunk, _compute_block(ring, call))), ()
+        return _replace(merged, pair[0], merge(chunk, _compute_block(ring, call))), ()
 
     merged, _ = _travel(ring, visit, keys, (values, logsumexp), ())
     return merged, (queries, keys, common, *merged)
@@ -341,11 +341,6 @@ def select_block(
     )
 
 
-# The blocks of a loop and the last block have equal shapes: under jit, they are traced only once.
-_jit_block = functools.partial(jax.jit, static_argnums=0)
-
-
-@_jit_block
 def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     """Return the values o_b and the logsumexp z_b of a block. Skip a block that is not visible."""
     dtype = promote(call.query.dtype)
@@ -364,7 +359,6 @@ def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
     return _run_if_visible(call, run, skip)
 
 
-@_jit_block
 def _differentiate_block(
     ring: Ring, call: AttentionCall, cotangent: Array, logsumexp: Logsumexp, delta: Logsumexp
 ) -> tuple[Array, Any, Array, Array]:
@@ -390,7 +384,6 @@ def _differentiate_block(
     return _run_if_visible(call, run, lambda: _zeros_like(inputs))
 
 
-@_jit_block
 def _receive_in_block(ring: Ring, call: AttentionCall, logsumexp: Logsumexp) -> Array:
     """Return the attention that the keys of one block receive, in the shape of the values."""
 
@@ -445,11 +438,20 @@ def _run_if_visible(call: AttentionCall, run: Callable, skip: Callable) -> Any:
     )
 
 
-def _merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Merge the values and the logsumexp of two sets of keys: equation (1)."""
-    logsumexp = jnp.logaddexp(first[1], second[1])
-    values = [_per_value(_share(z, logsumexp)) * o for o, z in (first, second)]
-    return values[0] + values[1], logsumexp
+def merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Merge the values and the logsumexp of two sets of keys: equation (1).
+
+    A query without a visible key has the logsumexp -inf. All gradients are finite.
+    """
+    peak = lax.stop_gradient(jnp.maximum(first[1], second[1]))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weights = [jnp.exp(logsumexp - peak) for _, logsumexp in (first, second)]
+    total = weights[0] + weights[1]
+    is_empty = total == 0
+    total = jnp.where(is_empty, 1, total)
+    values = _per_value(weights[0]) * first[0] + _per_value(weights[1]) * second[0]
+    logsumexp = jnp.where(is_empty, -jnp.inf, peak + jnp.log(total))
+    return values / _per_value(total), logsumexp
 
 
 def _share(part: Logsumexp, whole: Logsumexp) -> Logsumexp:

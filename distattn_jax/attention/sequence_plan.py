@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType
 from jaxtyping import Array
 
 from distattn_jax.attention.arguments import AttentionCall
+from distattn_jax.attention.near_keys import list_halos
 
 SEQUENCE_AXES = ("sequence", "context")  # names of mesh axes of type Auto that shard a sequence
 ORDERS = ("contiguous", "balanced")
@@ -83,6 +84,8 @@ class Plan(NamedTuple):
       first: See `ring.Ring.first`.
       balances: True if the call itself exchanges chunks, so that all devices have the same work
         under a causal mask.
+      halos: Numbers of keys that travel instead of whole shards, if all heads are local enough: see
+        `near_keys`.
     """
 
     strategy: str
@@ -91,11 +94,16 @@ class Plan(NamedTuple):
     steps: int
     first: int = 0
     balances: bool = False
+    halos: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         steps = f"{self.steps} step" + "s" * (self.steps > 1)
         exchange = ", exchanges chunks for equal work" * self.balances
-        return f"{self.strategy} over {self.shards} shards, {steps}{exchange}: {self.reason}"
+        near = ""
+        if self.halos:
+            distances = " or ".join(map(str, self.halos))
+            near = f", or one step with {distances} keys of each neighbour if all heads are local"
+        return f"{self.strategy} over {self.shards} shards, {steps}{exchange}{near}: {self.reason}"
 
 
 def find_axis(query: Array, key: Array, sequence: Any) -> SequenceAxis | None:
@@ -203,7 +211,8 @@ def make_plan(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Plan
         and length == count
         and length % 2 == 0
     )
-    return Plan("ring", reason, axis.size, steps, first, balances)
+    halos = () if axis.sequence.order == "balanced" else list_halos(call, name)
+    return Plan("ring", reason, axis.size, steps, first, balances, halos)
 
 
 def _count_steps(call: AttentionCall, axis: SequenceAxis) -> tuple[int, int]:

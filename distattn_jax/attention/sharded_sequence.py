@@ -15,9 +15,10 @@ from jax import lax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Int
 
-from distattn_jax.attention import ring, sequence_order
+from distattn_jax.attention import near_keys, ring, sequence_order
 from distattn_jax.attention.arguments import Attended, AttentionCall, BlockStart
 from distattn_jax.attention.fused import mesh as fused_mesh
+from distattn_jax.attention.fused.varying import mark_varying, varying_axes
 from distattn_jax.attention.implementations import compute
 from distattn_jax.attention.sequence_plan import Plan, SequenceAxis, make_plan
 
@@ -168,23 +169,79 @@ def _run_ring(
     call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
 ) -> Attended:
     """Compute the outputs of one device: keys and values travel around a ring."""
-    devices, queries, keys, common = _prepare_ring(call, name, axis, plan, placement)
-    values, logsumexp = ring.attend(devices, queries, keys, common)
-    received = None
-    if call.options.received:
-        received = ring.receive(devices, queries, keys, common, logsumexp)
-    attended = Attended(
-        values=_join(values, 1).astype(call.value.dtype),
-        received=None if received is None else _join(received, 2),
-        logsumexp=_join(logsumexp, 2) if call.options.logsumexp else None,
-    )
-    if not plan.balances:
-        return attended
-    return Attended(
-        *(
-            None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
-            for x, index in zip(attended, (1, 2, 2, 2), strict=True)
+
+    def attend(call: AttentionCall) -> Attended:
+        devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
+        values, logsumexp = ring.attend(devices, *arrays)
+        received = None
+        if call.options.received:
+            received = ring.receive(devices, *arrays, logsumexp)
+        attended = Attended(
+            values=_join(values, 1),
+            received=None if received is None else _join(received, 2),
+            logsumexp=_join(logsumexp, 2),
         )
+        if not plan.balances:
+            return attended
+        return Attended(
+            *(
+                None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
+                for x, index in zip(attended, (1, 2, 2, 2), strict=True)
+            )
+        )
+
+    attended = _attend_to_near_keys(call, name, axis, plan, attend) if plan.halos else attend(call)
+    return attended._replace(
+        values=attended.values.astype(call.value.dtype),
+        logsumexp=attended.logsumexp if call.options.logsumexp else None,
+    )
+
+
+def _attend_to_near_keys(
+    call: AttentionCall,
+    name: str | None,
+    axis: SequenceAxis,
+    plan: Plan,
+    attend: Callable[[AttentionCall], Attended],
+) -> Attended:
+    """Compute the outputs of one device with the first halo that is large enough for all heads.
+
+    Args:
+      attend: Function for heads that need more keys.
+    """
+    devices = _make_ring(call, name, axis, plan)
+    axes = varying_axes(call)
+    call = mark_varying(call, axes)
+
+    def attend_with_halo(call: AttentionCall, halo: int) -> Attended:
+        values, logsumexp = near_keys.attend(devices, call, halo)
+        return Attended(values, logsumexp=logsumexp)
+
+    # Checkpoint the branches, so that their residuals are not stored when another branch runs.
+    branches = [
+        jax.checkpoint(functools.partial(attend_with_halo, halo=halo)) for halo in plan.halos
+    ]
+    return lax.switch(
+        near_keys.select_halo(call, plan.halos, devices),
+        [
+            lambda call, branch=branch: mark_varying(branch(call), axes)
+            for branch in (*branches, attend)
+        ],
+        call,
+    )
+
+
+def _make_ring(call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan) -> ring.Ring:
+    """Return the description of the devices that share the sequence."""
+    return ring.Ring(
+        axis=axis.names,
+        size=axis.size,
+        first=plan.first,
+        steps=plan.steps,
+        is_balanced=plan.balances or axis.sequence.order == "balanced",
+        implementation=name,
+        precision=jax.config.jax_default_matmul_precision,
+        options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
     )
 
 
@@ -195,18 +252,8 @@ def _prepare_ring(
     if plan.balances:
         balance = functools.partial(sequence_order.balance_shard, names=axis.names, size=axis.size)
         call = _reorder(call, placement, balance)
-    is_balanced = plan.balances or axis.sequence.order == "balanced"
-    devices = ring.Ring(
-        axis=axis.names,
-        size=axis.size,
-        first=plan.first,
-        steps=plan.steps,
-        is_balanced=is_balanced,
-        implementation=name,
-        precision=jax.config.jax_default_matmul_precision,
-        options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
-    )
-    return devices, *_split(call, axis, placement, is_balanced)
+    devices = _make_ring(call, name, axis, plan)
+    return devices, *_split(call, axis, placement, devices.is_balanced)
 
 
 def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> AttentionCall:

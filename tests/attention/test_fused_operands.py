@@ -17,8 +17,10 @@ from distattn_jax.attention import (
     DistanceBias,
     ShardedSequence,
     attention,
+    explain_implementation,
+    near_keys,
 )
-from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused import derivative, interpreter
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
@@ -75,7 +77,7 @@ def attention_without_kernels(make_kernels, plan, operands):
     distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
     tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
-    left, right = plan.window
+    left, right = (UNBOUNDED if limit is None else limit for limit in plan.window)
     visible = (i < queries) & (j < keys)
     visible &= (relative_positions >= -right) & (relative_positions <= left)
     visible &= operands.key_mask[:, :, None, :]
@@ -177,6 +179,36 @@ def test_blocks_of_a_sharded_sequence_equal_one_device():
         jax.tree.map(lambda x: np.asarray(x, np.float32), x) for x in (on_mesh, on_one_device)
     )
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+@pytest.mark.parametrize(
+    ("weights", "is_causal"), [((-0.9, -0.8), False), ((-0.9, -0.8), True), ((-0.9, 0.5), True)]
+)
+def test_local_heads_of_a_sharded_sequence_equal_one_device(weights, is_causal, monkeypatch):
+    """Keys beyond the halo have the score 0 if all heads are local. Otherwise all keys travel."""
+    monkeypatch.setattr(near_keys, "HALOS", (4, 24, 64))
+    arrays = inputs(SMALL._replace(queries=64, keys=64), "float32")
+    variant = DistanceAware(jnp.asarray(weights), jnp.asarray([1.0, 0.5]), tolerance=1e-5)
+    restrictions = {
+        "key_lengths": jnp.asarray([64, 33, 64, 46]),
+        "query_lengths": jnp.asarray([64, 40, 20, 64]),
+        "mask": (np.arange(64) % 7 != 3)[None, None, None],
+    }
+    axes = ("data", "sequence", "model")
+    mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
+    sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
+    options = {"is_causal": is_causal, "sequence": ShardedSequence(strategy="ring")}
+    with interpreter.interpreted():  # The kernels for TPUs then take float32 on a CPU.
+        named = functools.partial(outputs_and_gradients, implementation="pallas", **options)
+        actual = jax.jit(named)(*sharded, variant, **restrictions)
+        plan = explain_implementation(*sharded, variant, **options).sequence
+    assert "one step with 4 or 24 keys of each neighbour if all heads are local" in str(plan)
+    reference = functools.partial(
+        outputs_and_gradients, is_causal=is_causal, implementation="reference"
+    )
+    expected = jax.jit(reference)(*arrays, variant, **restrictions)
+    chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
 
 
 SATURATING_SHAPES = {
