@@ -36,8 +36,8 @@ from experiments.recipes import DEFAULT, load_recipe
 
 SAVE_MEMORY = (
     "To use less memory, train fewer models at a time (--models-at-once; the same command then "
-    "resumes), split batches into parts (--optimizer.accumulate), or recompute the layers of "
-    "pre-trained models (--model.remat true)"
+    "resumes), split batches into parts (--optimizer.accumulate), recompute the layers "
+    "(--model.remat true), or share long texts between devices (--mesh.sequence)"
 )
 
 
