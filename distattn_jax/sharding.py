@@ -1,11 +1,13 @@
-"""Device meshes with the axes (data, model), and shardings of parameters and batches.
+"""Device meshes with the axes (data, sequence, model), and shardings of parameters and batches.
 
-Batches are sharded over `data`. Attention heads and the hidden units of feed-forward networks are
-sharded over `model`. Both axes have the type `AxisType.Auto`: the compiler chooses the sharding of
-intermediate arrays.
+Batches are sharded over `data`, and the tokens of each text over `sequence`. Attention heads and
+the hidden units of feed-forward networks are sharded over `model`. A mesh with one device along
+`sequence` has only the axes (data, model). All axes have the type `AxisType.Auto`: the compiler
+chooses the sharding of intermediate arrays.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -15,35 +17,49 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 P = PartitionSpec
 
 
-def make_mesh(data: int = 0, model: int = 1) -> Mesh:
-    """Return a mesh of the first data * model devices. Devices of all processes are counted.
+def make_mesh(data: int = 0, model: int = 1, *, sequence: int = 1) -> Mesh:
+    """Return a mesh of the first data * sequence * model devices, among those of all processes.
 
     Args:
       data: Size of the axis `data`, over which batches are sharded. If 0, the size is the number of
-        all devices divided by `model`.
+        all devices divided by `sequence` and `model`.
       model: Size of the axis `model`, over which attention heads are sharded.
+      sequence: Size of the axis `sequence`, over which the tokens of a text are sharded. The mesh
+        has this axis if its size is above 1.
     """
     devices = jax.devices()
-    data = data or len(devices) // model
-    if data * model > len(devices) or data == 0:
+    data = data or len(devices) // (sequence * model)
+    sizes = {"data": data, "sequence": sequence, "model": model}
+    if sequence == 1:
+        del sizes["sequence"]
+    count = math.prod(sizes.values())
+    if not 0 < count <= len(devices):
+        options = " x ".join(f"--mesh.{name}" for name in sizes)
+        numbers = " x ".join(str(size or 1) for size in sizes.values())
         raise ValueError(
-            f"--mesh.data x --mesh.model ({data or 1} x {model}) must be at most the number of "
-            f"devices, {len(devices)}."
+            f"{options} ({numbers}) must be at most the number of devices, {len(devices)}."
         )
-    names, types = ("data", "model"), (AxisType.Auto, AxisType.Auto)
-    used = devices[: data * model]
+    names, shape = tuple(sizes), tuple(sizes.values())
+    types, used = (AxisType.Auto,) * len(sizes), devices[:count]
     if jax.process_count() == 1:
-        return jax.make_mesh((data, model), names, axis_types=types, devices=used)
+        return jax.make_mesh(shape, names, axis_types=types, devices=used)
     # Each process loads its own part of a batch, so that a mesh row must stay within one process.
     used = sorted(used, key=lambda device: (device.process_index, device.id))
-    grid = np.asarray(used).reshape(data, model)
+    grid = np.asarray(used).reshape(shape)
     for row in grid:
-        if len({device.process_index for device in row}) > 1:
+        if len({device.process_index for device in row.flat}) > 1:
+            options = " x ".join(f"--mesh.{name}" for name in names[1:])
+            numbers = " x ".join(map(str, shape[1:]))
             raise ValueError(
-                f"--mesh.model ({model}) must divide the number of devices of each process, "
+                f"{options} ({numbers}) must divide the number of devices of each process, "
                 f"{jax.local_device_count()}."
             )
     return Mesh(grid, names, axis_types=types)
+
+
+def sequence_shards(mesh: Any) -> int:
+    """Return the number of devices that share the tokens of a text on a mesh."""
+    return mesh.shape.get("sequence", 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +71,10 @@ class Layout:
 
     Attributes:
       batch: Arrays whose first axis is the batch.
+      tokens: Arrays whose first axes are the batch and the tokens of a text, on a mesh with the
+        axis `sequence`.
+      token_columns: Names of the columns of a batch with these axes. Empty if the tokens of a text
+        cannot be shared by devices.
       projection: Kernels (D, N, H) of queries, keys and values. Keys and values may have fewer
         heads than queries.
       projection_bias: Biases (N, H) of queries, keys and values.
@@ -67,6 +87,8 @@ class Layout:
     """
 
     batch: P = P("data")
+    tokens: P = P("data", "sequence")
+    token_columns: tuple[str, ...] = ()
     projection: P = P(None, "model", None)
     projection_bias: P = P("model", None)
     output: P = P("model", None, None)
@@ -136,17 +158,32 @@ def place_batch(
     Args:
       batch: Part of the global batch that this process loaded.
       mesh: Device mesh.
-      layout: Partition specs. Only `layout.batch` is used.
+      layout: Partition specs, of which those of batches are used.
       leading: Number of additional leading axes of each array. These axes are not sharded. For
         example, a stack of batches has one additional axis over batches.
 
     Returns:
       The global batch, as arrays that are sharded over the mesh.
     """
-    sharding = NamedSharding(mesh, P(*[None] * leading, *layout.batch))
+    places = batch_shardings(batch, mesh, layout, leading=leading)
     if jax.process_count() == 1:
-        return jax.device_put(batch, sharding)
-    return jax.make_array_from_process_local_data(sharding, batch)
+        return jax.device_put(batch, places)
+    return jax.make_array_from_process_local_data(places, batch)
+
+
+def batch_shardings(
+    batch: dict[str, Any], mesh: Mesh, layout: Layout, *, leading: int = 0
+) -> dict[str, NamedSharding]:
+    """Return the sharding of each column of a batch: see `place_batch`."""
+    shares_tokens = sequence_shards(mesh) > 1
+
+    def column_sharding(name: str) -> NamedSharding:
+        has_tokens = shares_tokens and name in layout.token_columns
+        return NamedSharding(
+            mesh, P(*[None] * leading, *(layout.tokens if has_tokens else layout.batch))
+        )
+
+    return {name: column_sharding(name) for name in batch}
 
 
 def path_names(path: tuple[Any, ...]) -> tuple[str, ...]:

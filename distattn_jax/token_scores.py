@@ -11,6 +11,10 @@ more than `LARGEST_LOGITS` bytes, `score_tokens` computes them in chunks along T
 The backward pass computes the logits of each chunk again: a training step has four products with
 the table instead of three. Its memory is that of the logits of one chunk and of their gradient.
 Both limits are those of one model: M models side by side under `vmap` need M times the memory.
+
+If the tokens of a text are sharded over devices, along the mesh axis `sequence`, each device splits
+its own tokens into chunks, and the gradients of the table are summed over devices after the last
+chunk. The limits are then those of one device.
 """
 
 import functools
@@ -19,10 +23,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType
 from jaxtyping import Array, Bool, Float, Int
 
 LARGEST_LOGITS = 256 * 2**20  # bytes of float32 logits that may be computed at once
-CHUNK_LOGITS = 64 * 2**20  # bytes of the logits of a chunk, if all logits together are larger
+# Bytes of the logits of a chunk, if all logits together are larger. Many logits have larger chunks,
+# at most `MOST_CHUNKS`, unless a chunk would be larger than `LARGEST_LOGITS`: on a GPU, a step on a
+# million tokens is then 9 % faster.
+CHUNK_LOGITS, MOST_CHUNKS = 64 * 2**20, 32
 
 
 class TokenScores(NamedTuple):
@@ -77,12 +85,16 @@ def score_tokens(
       table: Embeddings of the vocabulary.
       labels: Index of the correct token.
     """
-    batch, length = labels.shape
+    shards = _find_shards(features)
+    batch, length = (
+        size // shards.count(axes) for size, axes in zip(labels.shape, shards.axes, strict=True)
+    )
     position_bytes = 4 * batch * len(table)
     if length * position_bytes <= LARGEST_LOGITS:
         return score_logits(token_logits(features, table), labels)
-    chunks = math.ceil(length / max(1, CHUNK_LOGITS // position_bytes))
-    return TokenScores(*_score_chunks(features, table, labels, chunks))
+    chunk_bytes = max(CHUNK_LOGITS, min(LARGEST_LOGITS, length * position_bytes // MOST_CHUNKS))
+    chunks = math.ceil(length / max(1, chunk_bytes // position_bytes))
+    return TokenScores(*_score_chunks(features, table, labels, chunks, shards))
 
 
 def score_logits(logits: Float[Array, "B T V"], labels: Int[Array, "B T"]) -> TokenScores:
@@ -133,44 +145,128 @@ def _is_best(logits: Array, labels: Array) -> Array:
     return logits.argmax(axis=-1) == labels
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _score_chunks(features: Array, table: Array, labels: Array, chunks: int) -> Any:
-    return _forward_chunks(features, table, labels, chunks)[0]
+class _Shards(NamedTuple):
+    """Mesh axes that shard the tokens of texts.
+
+    Attributes:
+      mesh: Mesh of the features.
+      axes: Mesh axes of the examples, and mesh axes of the tokens. Both are empty if the tokens of
+        a text are not sharded: the compiler then divides the examples between the devices.
+    """
+
+    mesh: AbstractMesh
+    axes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    def count(self, axes: tuple[str, ...]) -> int:
+        """Return the number of devices along mesh axes."""
+        return math.prod(self.mesh.shape[name] for name in axes)
+
+    def run(self, function: Any, tokens: Any, table: Array, *, sums_last: bool = False) -> Any:
+        """Call a function of arrays (B, T, ...) and of the table, on each device with its tokens.
+
+        Args:
+          function: Function that returns a tuple of arrays (B, T, ...).
+          tokens: Arrays (B, T, ...).
+          table: Embeddings of the vocabulary, which every device has.
+          sums_last: If True, the last result has the shape of the table, and is a sum over the
+            tokens: the results of all devices are added.
+        """
+        if not self.axes[1]:
+            return function(tokens, table)
+
+        def run_shard(tokens: Any, table: Array) -> Any:
+            results = function(tokens, table)
+            if not sums_last:
+                return results
+            return *results[:-1], jax.lax.psum(results[-1], self.axes[0] + self.axes[1])
+
+        place = jax.P(*self.axes)
+        return jax.shard_map(
+            run_shard,
+            mesh=self.mesh,
+            in_specs=(place, jax.P()),
+            out_specs=(place, jax.P()) if sums_last else place,
+            check_vma=False,
+        )(tokens, table)
 
 
-def _forward_chunks(features: Array, table: Array, labels: Array, chunks: int) -> tuple[Any, Any]:
+def _find_shards(features: Array) -> _Shards:
+    """Return the mesh axes that shard the examples and tokens of features, if tokens are sharded.
+
+    With Explicit axes, the sharding of the features names the axes. With Auto axes, the axis
+    `sequence` shards the tokens, and the axis `data` the examples.
+    """
+    mesh, spec = jax.typeof(features).sharding.mesh, jax.typeof(features).sharding.spec
+    types = dict(zip(mesh.axis_names, mesh.axis_types, strict=True))
+    axes: list[tuple[str, ...]] = []
+    for name, size, found in zip(("data", "sequence"), features.shape, spec, strict=False):
+        if found is not None:
+            axes.append((found,) if isinstance(found, str) else tuple(found))
+        else:
+            is_auto = types.get(name) == AxisType.Auto and size % mesh.shape[name] == 0
+            axes.append((name,) if is_auto else ())
+    shards = _Shards(mesh, (axes[0], axes[1]))
+    return shards if shards.count(axes[1]) > 1 else _Shards(mesh)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _score_chunks(
+    features: Array, table: Array, labels: Array, chunks: int, shards: _Shards
+) -> Any:
+    return _forward_chunks(features, table, labels, chunks, shards)[0]
+
+
+def _forward_chunks(
+    features: Array, table: Array, labels: Array, chunks: int, shards: _Shards
+) -> tuple[Any, Any]:
     """Return the fields of `TokenScores`, and the residuals, which include no logits."""
 
-    def score_chunk(chunk: tuple[Array, Array]) -> tuple[Array, ...]:
-        features, labels = chunk
-        logits = token_logits(features, table)
-        scores, (_, _, normalizer) = _forward_cross_entropies(logits, labels)
-        return *scores, _is_best(logits, labels), normalizer
+    def score(tokens: tuple[Array, Array], table: Array) -> tuple[Array, ...]:
+        def score_chunk(chunk: tuple[Array, Array]) -> tuple[Array, ...]:
+            features, labels = chunk
+            logits = token_logits(features, table)
+            scores, (_, _, normalizer) = _forward_cross_entropies(logits, labels)
+            return *scores, _is_best(logits, labels), normalizer
 
-    scored = jax.lax.map(score_chunk, _split((features, labels), chunks))
-    *scores, normalizer = _join(scored, labels.shape[1])
+        return _join(jax.lax.map(score_chunk, _split(tokens, chunks)), tokens[1].shape[1])
+
+    *scores, normalizer = shards.run(score, (features, labels), table)
     return tuple(scores), (features, table, labels, normalizer)
 
 
-def _backward_chunks(chunks: int, residuals: Any, cotangents: Any) -> tuple[Array, Array, None]:
+def _backward_chunks(
+    chunks: int, shards: _Shards, residuals: Any, cotangents: Any
+) -> tuple[Array, Array, None]:
     """Return the gradients of features and table. Each chunk computes its logits again."""
     features, table, labels, normalizer = residuals
 
-    def add_chunk(total: Array, chunk: Any) -> tuple[Array, Array]:
+    def add_chunk(table: Array, total: Array, chunk: Any) -> tuple[Array, Array]:
         features, labels, normalizer, cotangents = chunk
-        logits, of_features = jax.vjp(lambda x: token_logits(x, table), features)
+        logits = token_logits(features, table)
         gradient, _ = _backward_cross_entropies((logits, labels, normalizer), cotangents)
-        # The transpose of a product of 16-bit arrays would round the gradient to 16 bits.
+        # Each token has its own gradient of the features, of the dtype of the features. The table
+        # has one gradient, a sum over all tokens: its terms are not rounded to 16 bits.
+        of_features = jnp.einsum(
+            "btv,vd->btd",
+            gradient.astype(features.dtype),
+            table.astype(features.dtype),
+            preferred_element_type=jnp.float32,
+        )
         product = functools.partial(token_logits, features.astype(jnp.float32))
         (of_table,) = jax.linear_transpose(product, total)(gradient)
-        return total + of_table, *of_features(gradient)
+        return total + of_table, of_features.astype(features.dtype)
 
-    total, of_features = jax.lax.scan(
-        add_chunk,
-        jnp.zeros_like(table, jnp.float32),
-        _split((features, labels, normalizer, cotangents[:2]), chunks),
-    )
-    return _join(of_features, labels.shape[1]), total.astype(table.dtype), None
+    def differentiate(tokens: Any, table: Array) -> tuple[Array, Array]:
+        total, of_features = jax.lax.scan(
+            functools.partial(add_chunk, table),
+            jnp.zeros_like(table, jnp.float32),
+            _split(tokens, chunks),
+        )
+        return _join(of_features, tokens[0].shape[1]), total
+
+    tokens = features, labels, normalizer, tuple(cotangents[:2])
+    of_features, total = shards.run(differentiate, tokens, table, sums_last=True)
+    return of_features, total.astype(table.dtype), None
 
 
 _score_chunks.defvjp(_forward_chunks, _backward_chunks)

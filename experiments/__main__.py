@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m experiments [--help | --version] COMMAND ...\n")
         for name, summary in commands.items():
-            print(f"  {name:<12}{summary}")
+            print(f"  {name:<15}{summary}")
         print("\nCOMMAND --help describes a command, train RECIPE --help the options of a recipe.")
         sys.exit(0 if arguments else 2)
     name, *rest = arguments

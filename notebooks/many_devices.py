@@ -6,7 +6,8 @@
 # **Answer.** Examples of a batch and heads never need each other inside of attention. So a mesh has
 # the axis `data` for examples and the axis `model` for heads, and attention itself runs without any
 # communication. The output projection adds the parts of all heads: one all-reduce over `model`.
-# The length can be split, too, if the parts are merged by their logsumexp.
+# The length can be split, too, over an axis `sequence`: keys and values then travel from device to
+# device, and the parts are merged by their logsumexp.
 
 # %% tags=["remove-cell"]
 # Only Colab needs this cell. Run `make dist` in a clone of the project, then choose the file
@@ -44,7 +45,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from distattn_jax import modules, sharding
-from distattn_jax.attention import DistanceAware, attention
+from distattn_jax.attention import DistanceAware, ShardedSequence, attention
 
 print(jax.device_count(), "devices")
 
@@ -170,8 +171,28 @@ figure.colorbar(image, ax=axes)
 plt.show()
 
 # %% [markdown]
-# **Take home:** shard the batch over `data` and heads over `model`. The program stays the same, from
-# one device to many: `--mesh.data 4 --mesh.model 2` in training.
+# `attention` does this itself if the sequence is sharded over devices. On a mesh with Auto axes, the
+# axis is named `sequence`. In each step of a ring, a device attends to the keys that it holds, and
+# sends them to the next device (a collective-permute). Texts as short as this one would be gathered,
+# so the ring is named here.
+
+# %%
+for data, sequence in ((1, 8), (2, 4)):
+    mesh = sharding.make_mesh(data, 8 // (data * sequence), sequence=sequence)
+    split = jax.device_put(list(qkv), NamedSharding(mesh, P("data", "sequence", "model")))
+    ring = ShardedSequence(strategy="ring")
+    call = jax.jit(lambda *x, ring=ring: attention(*x, heads, sequence=ring).values)
+    compiled = call.lower(*split).compile()
+    difference = np.abs(np.asarray(compiled(*split)) - alone).max()
+    print(
+        f"data x sequence = {data} x {sequence}: largest difference {difference:.0e},",
+        count_collectives(compiled.as_text()),
+    )
+
+# %% [markdown]
+# **Take home:** shard the batch over `data`, heads over `model`, and long texts over `sequence`. The
+# program stays the same, from one device to many: `--mesh.data 2 --mesh.sequence 2 --mesh.model 2` in
+# training.
 #
 # **Next:** this was the last notebook. [Training](../docs/training.md) has recipes and commands, and
 # [Kernels](../docs/kernels.md) what each variant costs.

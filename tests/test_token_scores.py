@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 
 from distattn_jax import sharding, token_scores, train
 from distattn_jax.data import train_word_level
@@ -115,3 +115,28 @@ def test_the_largest_array_of_a_step_of_training_or_evaluation_is_a_chunk_of_log
     )
     for program in programs:
         assert max(map(math.prod, iterate_shapes(program.jaxpr))) == B * 3 * V
+
+
+@pytest.mark.usefixtures("eight_devices")
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_each_device_computes_the_chunks_of_its_own_tokens(kind):
+    """The gradients of the table are added once, after the last chunk."""
+
+    features, labels = (np.concatenate([x, x], axis=1) for x in (FEATURES, LABELS))
+
+    def find_loss(features, table, labels):
+        return score_tokens(features, table, labels).loss(0.1).mean()
+
+    gradient = jax.value_and_grad(find_loss, (0, 1))
+    expected = jax.jit(gradient)(features, TABLES[0], labels)
+    mesh = jax.make_mesh((2, 2, 2), ("data", "sequence", "model"), axis_types=(kind,) * 3)
+    place = NamedSharding(mesh, jax.P("data", "sequence"))
+    with jax.set_mesh(mesh):
+        placed = jax.device_put((features, labels), place)
+        arguments = placed[0], jax.device_put(TABLES[0], sharding.replicated(mesh)), placed[1]
+        program = jax.jit(gradient).lower(*arguments).compile()
+        found = program(*arguments)
+    assert "all-gather(" not in program.as_text()
+    assert found[1][0].sharding.spec[:2] == ("data", "sequence")
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, **EXACT)

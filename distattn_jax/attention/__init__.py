@@ -10,6 +10,8 @@ from distattn_jax.attention.explanation import Choice, Explanation, SlowAttentio
 from distattn_jax.attention.implementations import IMPLEMENTATIONS
 from distattn_jax.attention.precision import PRECISIONS
 from distattn_jax.attention.rotary import Rotary, rotate
+from distattn_jax.attention.sequence_order import from_balanced_order, to_balanced_order
+from distattn_jax.attention.sequence_plan import ShardedSequence
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import *  # noqa: F403  all names that a variant exports
 
@@ -20,11 +22,14 @@ __all__ = [
     "Choice",
     "Explanation",
     "Rotary",
+    "ShardedSequence",
     "SlowAttentionWarning",
     "attention",
     "explain_implementation",
+    "from_balanced_order",
     "masked_softmax",
     "rotate",
+    "to_balanced_order",
 ]
 __all__ += variants.__all__
 

@@ -4,6 +4,7 @@ import dataclasses
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.export import is_symbolic_dim
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
@@ -55,6 +56,18 @@ class Options:
     logsumexp: bool
 
 
+class BlockStart(NamedTuple):
+    """Indices of the first example, head, query and key of a block in the whole call.
+
+    Dropout depends on the indices in the whole call.
+    """
+
+    example: Int[Array, ""]
+    head: Int[Array, ""]
+    query: Int[Array, ""]
+    key: Int[Array, ""]
+
+
 class AttentionCall(NamedTuple):
     """Arguments of `attention`, validated and converted to arrays.
 
@@ -74,6 +87,8 @@ class AttentionCall(NamedTuple):
       dropout_rate: Probability of dropping a weight. None disables dropout.
       dropout_words: Two random 32-bit integers that seed the dropout hash. None disables dropout.
       options: Arguments that are Python values.
+      block_start: Place of this call in a larger one, if it is one block of a sharded sequence.
+        None means the whole call.
     """
 
     query: Float[Array, "B T N H"]
@@ -89,6 +104,12 @@ class AttentionCall(NamedTuple):
     dropout_rate: Float[Array, ""] | None
     dropout_words: UInt32[Array, "2"] | None
     options: Options
+    block_start: BlockStart | None = None
+
+    @property
+    def first_indices(self) -> BlockStart:
+        """Indices of the first example, head, query and key. They are 0 unless this is a block."""
+        return self.block_start or BlockStart(*[jnp.int32(0)] * 4)
 
     @property
     def group_size(self) -> int:

@@ -15,6 +15,8 @@ from distattn_jax.attention.dropout import is_off, make_words
 from distattn_jax.attention.explanation import Explanation, explain, warn_if_slow
 from distattn_jax.attention.implementations import check_name, compute
 from distattn_jax.attention.precision import ROUNDED, set_precision, validate_precision
+from distattn_jax.attention.sequence_plan import SequenceAxis, ShardedSequence, find_axis
+from distattn_jax.attention.sharded_sequence import compute_sharded
 from distattn_jax.attention.variants import Variant, promote
 
 
@@ -40,6 +42,7 @@ def attention(
     logsumexp: bool = False,
     precision: Any = None,
     implementation: str | None = None,
+    sequence: str | ShardedSequence | None = None,
 ) -> Attended:
     """Compute attention of any variant, for all heads of a batch.
 
@@ -91,6 +94,11 @@ def attention(
         other than Hopper, "pallas" means "pallas_portable". None selects an implementation that
         supports the device, the dtype and the requested outputs: one of the last three if possible,
         otherwise "xla". Only "xla" and "reference" support forward-mode and second derivatives.
+      sequence: Mesh axis that shards the sequence of query, key and value, or a `ShardedSequence`,
+        which also names the strategy. None means the axis that shards the query of a mesh with
+        Explicit axes, or the axis "sequence" or "context" of a mesh with Auto axes. Inside your own
+        `shard_map`, name the axis: query, key, value and segments are then shards, and lengths and
+        `query_offset` are those of the whole sequence. A mask of pairs has all keys.
 
     Returns:
       values: Weighted sum of values for each query, shape (B, T, N, E).
@@ -101,7 +109,7 @@ def attention(
       Dropout affects `values` only.
     """
     precision = validate_precision(precision)
-    call = prepare_call(
+    call, axis = prepare_call(
         query,
         key,
         value,
@@ -121,11 +129,15 @@ def attention(
         weights=weights,
         logsumexp=logsumexp,
         precision=precision,
+        sequence=sequence,
     )
     if implementation is None:
         warn_if_slow(call)
     with set_precision(precision):
-        attended = compute(call, implementation)
+        if axis is None:
+            attended = compute(call, implementation)
+        else:
+            attended = compute_sharded(call, implementation, axis)
     if precision in ROUNDED:
         attended = _restore_dtypes(attended, query, key, value)
     return _shard_queries_like(call.query, attended)
@@ -170,8 +182,8 @@ def explain_implementation(
         filled = [
             next(traced) if is_a else leaf for is_a, leaf in zip(is_abstract, leaves, strict=True)
         ]
-        call = prepare_call(**jax.tree.unflatten(structure, filled))
-        explanations.append(explain(call, implementation))
+        call, axis = prepare_call(**jax.tree.unflatten(structure, filled))
+        explanations.append(explain(call, implementation, axis))
 
     jax.eval_shape(trace, list(itertools.compress(leaves, is_abstract)))
     return explanations[0]
@@ -198,14 +210,17 @@ def prepare_call(
     weights: Any,
     logsumexp: Any,
     precision: str | None,
-) -> AttentionCall:
+    sequence: Any,
+) -> tuple[AttentionCall, SequenceAxis | None]:
     """Validate the arguments of `attention`, and convert them to arrays.
 
-    Query, key and value are rounded if `precision`, a result of `validate_precision`, says so.
+    Query, key and value are rounded if `precision`, a result of `validate_precision`, says so. The
+    second result is the mesh axis that shards the sequence, or None.
     """
     validation.check_arrays(query, key, value)
-    if precision in ROUNDED:
-        query, key, value = (jnp.asarray(x, ROUNDED[precision]) for x in (query, key, value))
+    query, key, value = (jnp.asarray(x, ROUNDED.get(precision)) for x in (query, key, value))
+    axis = find_axis(query, key, sequence)
+    shards = 1 if axis is None else axis.manual_shards
     batch, queries, heads, width = query.shape
     keys, value_width = value.shape[1], value.shape[3]
     call_shape = (batch, queries, keys)
@@ -227,16 +242,18 @@ def prepare_call(
     dtype = promote(jnp.promote_types(query.dtype, key.dtype))
     if dtype == jnp.float64:
         query, key = query.astype(dtype), key.astype(dtype)
-    return AttentionCall(
-        query=jnp.asarray(query),
-        key=jnp.asarray(key),
-        value=jnp.asarray(value),
+    call = AttentionCall(
+        query=query,
+        key=key,
+        value=value,
         variant=jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), variant),
-        mask=validation.validate_mask(mask, (batch, heads, queries, keys)),
+        mask=validation.validate_mask(mask, (batch, heads, queries, keys), shards),
         query_lengths=validation.validate_lengths(
-            "query_lengths", query_lengths, (batch,), queries
+            "query_lengths", query_lengths, (batch,), queries * shards
         ),
-        key_lengths=validation.validate_lengths("key_lengths", key_lengths, (batch,), keys),
+        key_lengths=validation.validate_lengths(
+            "key_lengths", key_lengths, (batch,), keys * shards
+        ),
         query_segments=query_segments,
         key_segments=key_segments,
         offset=offset,
@@ -252,6 +269,7 @@ def prepare_call(
             logsumexp=bool(logsumexp),
         ),
     )
+    return call, axis
 
 
 def _restore_dtypes(attended: Attended, query: Array, key: Array, value: Array) -> Attended:

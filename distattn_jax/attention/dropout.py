@@ -37,12 +37,16 @@ class Dropout(NamedTuple):
       words: Two random 32-bit integers drawn from the dropout key.
       example: Index of the example in the batch.
       head: Index of the query head.
+      first_query: Index of query 0 of the head in the whole sequence.
+      first_key: Index of key 0 of the head in the whole sequence.
     """
 
     rate: Float[Array, ""]
     words: UInt32[Array, "2"]
     example: Int[Array, ""]
     head: Int[Array, ""]
+    first_query: Int[Array, ""] | int = 0
+    first_key: Int[Array, ""] | int = 0
 
     def __call__(self, weights: Float[Array, "T S"], start: Int[Array, ""]) -> Float[Array, "T S"]:
         """Set dropped weights to 0, and divide kept weights by the probability of keeping one.
@@ -59,9 +63,10 @@ class Dropout(NamedTuple):
         """Return a mask that is True for the weights that dropout keeps.
 
         Args:
-          rows: Indices of the queries.
-          columns: Indices of the keys.
+          rows: Indices of the queries of the head.
+          columns: Indices of the keys of the head.
         """
+        rows, columns = self.first_query + rows, self.first_key + columns
         row_word, column_word = make_head_words(self.words, self.example, self.head)
         row_hash, row_shift = hash_indices(row_word, rows, shift=16)
         column_hash, column_shift = hash_indices(column_word, columns, shift=8)

@@ -22,6 +22,8 @@ from distattn_jax.attention.implementations import (
     PORTABLE,
     list_candidates,
 )
+from distattn_jax.attention.sequence_plan import Plan, SequenceAxis
+from distattn_jax.attention.sharded_sequence import visit_block
 
 PLATFORMS = {"cuda": "NVIDIA GPUs", "tpu": "TPUs"}  # names of the platforms with fused kernels
 # Chips that an explanation assumes if this machine has none.
@@ -42,11 +44,14 @@ class Choice(NamedTuple):
       implementation: Name of the chosen implementation. None if the call raises an error, because
         it names an implementation that does not support the call or the device.
       passed_over: Reason why each other implementation was not chosen.
+      sequence: Strategy and number of steps, if the sequence is sharded over devices: see
+        `ShardedSequence`. The implementation then computes one block of keys. Otherwise None.
     """
 
     device: str
     implementation: str | None
     passed_over: dict[str, str]
+    sequence: Plan | None = None
 
 
 class Explanation(NamedTuple):
@@ -62,6 +67,11 @@ class Explanation(NamedTuple):
     tpu: Choice
     cpu: Choice
 
+    @property
+    def sequence(self) -> Plan | None:
+        """Strategy and number of steps, if the sequence is sharded over devices, otherwise None."""
+        return self.cpu.sequence
+
     def __str__(self) -> str:
         rows = [("device", "implementation", "")]
         for choice in self:
@@ -74,19 +84,30 @@ class Explanation(NamedTuple):
                 for i, (name, text) in enumerate(lines.items())
             ]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        return "\n".join(
+        lines = [
             f"{device:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip()
             for device, name, text in rows
-        )
+        ]
+        return "\n".join(lines + [f"sequence: {self.sequence}"] * (self.sequence is not None))
 
 
-def explain(call: AttentionCall, name: str | None) -> Explanation:
+def explain(call: AttentionCall, name: str | None, axis: SequenceAxis | None = None) -> Explanation:
     """Explain the choice of the implementation of a call on GPU, TPU and CPU.
 
     Args:
       call: Arguments of `attention`. Only their shapes and dtypes are used.
       name: Argument `implementation` of `attention`.
+      axis: Mesh axis that shards the sequence, or None.
     """
+    if axis is not None:
+        found = []
+
+        def explain_block(block: AttentionCall, plan: Plan) -> None:
+            choices = (choice._replace(sequence=plan) for choice in explain(block, name))
+            found.append(Explanation(*choices))
+
+        visit_block(call, name, axis, explain_block)
+        return found[0]
     local = devices.local_machine()
     version = local.jax_version
     gpu = local if local.has_gpu else None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Int
 
 from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall
@@ -21,6 +21,7 @@ from distattn_jax.attention.fused.relations import MAX_TABLE_DISTANCE
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.variants.dot_product import written_width
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
+from distattn_jax.attention.variants import Variant
 
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
@@ -37,6 +38,7 @@ OLD_TPUS = ("TPU v2", "TPU v3", "TPU v4")  # too little memory near the processo
 GPU_WIDTHS = (16, 32, 64, 128)  # widths of heads in the kernels
 # Keys with appended constants may be wider, because the constants need no gradient.
 GPU_KEY_WIDTHS = (*GPU_WIDTHS, 2 * GPU_WIDTHS[-1])
+GPU_DROPOUT_MULTIPLE = 16  # See `fused.gpu.dropout_tiles`.
 TPU_WIDTHS = tuple(range(16, 257, 16))
 
 
@@ -78,6 +80,17 @@ def _run(
       widths: Widths of a head that the kernels support.
       max_table_distance: See `attend.Settings`.
     """
+    settings, inputs = _prepare(call, widths, multiplies_tables)
+    kernels = interpreter.select_kernels(make_kernels)
+    attend_on_device = functools.partial(attend.attend, kernels, settings)
+    values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
+    return Attended(values, received=received, logsumexp=logsumexp)
+
+
+def _prepare(
+    call: AttentionCall, widths: tuple[int, ...], multiplies_tables: bool
+) -> tuple[attend.Settings, attend.Inputs]:
+    """Return the static settings and the arrays of a call, for the kernels."""
     options = call.options
     # A larger limit would overflow when a position is added to it.
     limits = options.window or (UNBOUNDED, UNBOUNDED)
@@ -104,10 +117,27 @@ def _run(
         key_segments=call.key_segments,
         **_make_dropout(call),
     )
-    kernels = interpreter.select_kernels(make_kernels)
-    attend_on_device = functools.partial(attend.attend, kernels, settings)
-    values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
-    return Attended(values, received=received, logsumexp=logsumexp)
+    return settings, inputs
+
+
+def may_be_local(variant: Variant) -> bool:
+    """Return True if heads of a variant may treat all scores beyond some distance as 0."""
+    view = find_view(variant)
+    return view is not None and view.may_be_local(variant)
+
+
+def find_local_distance(call: AttentionCall) -> Int[Array, ""]:
+    """Return the distance from which on the kernels treat the scores of all heads as 0.
+
+    It is `UNBOUNDED` if there is no such distance. `may_be_local` must be true for the variant.
+    """
+    settings, inputs = _prepare(call, TPU_WIDTHS, multiplies_tables=False)
+    plan, operands = attend.prepare(settings, inputs)
+    if plan.tolerance is None:
+        return jnp.int32(UNBOUNDED)
+    found = plan.scoring.find_radius(operands, plan.tolerance)
+    assert found is not None, "a variant that may be local has a radius"
+    return jnp.where(found[1], found[0], UNBOUNDED).max()
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:
@@ -117,21 +147,23 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
     because they depend on the indices of examples and heads in the whole batch.
 
     Returns:
-      dropout_words: Hash seed for queries, hash seed for keys and drop threshold of each example
-        and head, shape (B, N, 3).
+      dropout_words: Hash seed for queries, hash seed for keys, indices of query 0 and key 0 in the
+        whole sequence, and drop threshold, of each example and head, shape (B, N, 5).
       dropout_scale: Factor that multiplies kept weights, shape (B, N, 1).
     """
     if call.dropout_rate is None or call.dropout_words is None:
         return {}
     batch, _, heads, _ = call.query.shape
+    start = call.first_indices
     query_words, key_words = make_head_words(
         call.dropout_words,
-        jnp.arange(batch, dtype=jnp.int32)[:, None],
-        jnp.arange(heads, dtype=jnp.int32)[None, :],
+        start.example + jnp.arange(batch, dtype=jnp.int32)[:, None],
+        start.head + jnp.arange(heads, dtype=jnp.int32)[None, :],
     )
-    threshold = jnp.broadcast_to(drop_threshold(call.dropout_rate), (batch, heads))
+    shared = (start.query, start.key, drop_threshold(call.dropout_rate))
+    shared = (jnp.broadcast_to(x.astype(jnp.uint32), (batch, heads)) for x in shared)
     return {
-        "dropout_words": jnp.stack((query_words, key_words, threshold), axis=-1),
+        "dropout_words": jnp.stack((query_words, key_words, *shared), axis=-1),
         "dropout_scale": jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1)),
     }
 
@@ -188,6 +220,13 @@ def _unsupported_gpu_call_reason(call: AttentionCall, chip: str) -> str | None:
     )
     if reason is not None:
         return reason
+    lengths = call.query.shape[1], call.key.shape[1]
+    is_drop_block = call.block_start is not None and call.dropout_rate is not None
+    if is_drop_block and any(length % GPU_DROPOUT_MULTIPLE for length in lengths):
+        return (
+            f"with dropout, blocks of a sharded sequence must have lengths that are multiples of "
+            f"{GPU_DROPOUT_MULTIPLE}; got {lengths}"
+        )
     # Without any GPU the call is supported: the program may be lowered for another machine.
     capabilities = devices.local_machine().cuda_capabilities
     if any(capability < AMPERE for capability in capabilities):

@@ -118,7 +118,9 @@ def check_dropout(rate: Any, key: Any) -> None:
         raise TypeError(f"dropout_key must be one PRNG key such as jax.random.key(0); got {key!r}.")
 
 
-def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S"] | None:
+def validate_mask(
+    mask: Any, shape: tuple[int, ...], shards: int = 1
+) -> Bool[Array, "#B #N _ _"] | None:
     """Validate the argument `mask` of `attention` and return it as a JAX array, or None.
 
     The mask must have four axes: with two axes, (B, S) could be mistaken for (T, S).
@@ -126,6 +128,8 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
     Args:
       mask: Boolean array broadcastable to `shape`, or None.
       shape: Shape of the attention weights, (B, N, T, S).
+      shards: Number of shards of the sequence, if T and S are the lengths of one shard. A mask with
+        one row for all queries is a shard, too. A mask with rows has all keys of the sequence.
     """
     if mask is None:
         return None
@@ -134,6 +138,8 @@ def validate_mask(mask: Any, shape: tuple[int, ...]) -> Bool[Array, "#B #N #T #S
             "mask must be a boolean array, True where a query may attend; "
             f"got {getattr(mask, 'dtype', type(mask).__name__)}."
         )
+    if getattr(mask, "ndim", 0) == 4 and mask.shape[3] == shape[3] * shards:
+        shape = (*shape[:3], shape[3] * shards)
     fits = mask.ndim == 4 and all(
         size in (1, wanted) for size, wanted in zip(mask.shape, shape, strict=True)
     )

@@ -81,12 +81,15 @@ def _list_arguments(call: AttentionCall) -> Any:
     dropout: Any = None
     if call.dropout_rate is not None:
         example, head = (jnp.arange(size, dtype=jnp.int32) for size in (batch, heads))
+        start = call.first_indices
         dropout = Dropout._make(
             [
                 _Argument(call.dropout_rate),
                 _Argument(call.dropout_words),
-                _Argument(example, batch_axis=0),
-                _Argument(head, head_axis=0),
+                _Argument(start.example + example, batch_axis=0),
+                _Argument(start.head + head, head_axis=0),
+                _Argument(start.query),
+                _Argument(start.key),
             ]
         )
     arguments: dict[str, Any] = {

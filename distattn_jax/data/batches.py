@@ -257,8 +257,11 @@ def choose_buckets(
     """
     _check(count >= 1, "count must be at least 1", count)
     _check(longest >= 1, "longest must be at least 1", longest)
-    bounds = np.array([*range(8, longest, 8), longest])
     clipped = np.minimum(np.asarray(lengths, np.int64), longest)
+    # A bucket between two lengths would cost more than a bucket of the lower one, so that only the
+    # lengths of rows are tried: there are few of them if texts are long.
+    rounded = np.maximum(-(-clipped // 8) * 8, 8)
+    bounds = np.union1d(np.minimum(rounded, longest), longest)
     below = np.searchsorted(np.sort(clipped), bounds, side="right")  # rows up to each bound
     # added[i, j]: the cost of a bucket for the lengths above bound i and up to bound j.
     added = np.where(

@@ -100,7 +100,11 @@ class TokenEmbedding(nnx.Module):
           dropout_rate: Dropout rate of the embeddings. May be traced.
           rngs: Random number generators of dropout. None disables dropout.
         """
-        x = self.embedding(tokens) * math.sqrt(self.features)
+        # The embeddings are rounded after the lookup, so that the gradient of the table, a sum over
+        # all tokens, is a sum of float32 numbers.
+        table = self.embedding.embedding[...]
+        x = jnp.take(table, tokens, axis=0).astype(self.embedding.dtype)
+        x = x * math.sqrt(self.features)
         scale = self.position_scale
         if isinstance(scale, nnx.Param):
             scale = jax.lax.stop_gradient(scale[...])

@@ -40,6 +40,7 @@ from distattn_jax.modules import (
     TransformerXL,
     TwoSided,
     alternating_signs,
+    negative_weights,
     sign_combinations,
 )
 
@@ -77,9 +78,12 @@ class Sizes:
       initial_weight: Mean of |w| at the start of training, where w is the distance weight of a head
         in the methods `distance_aware*` and `two_sided*`. Half of the heads start with a negative
         w. May be traced.
+      local_heads: If True, all heads of these methods start with a negative w. They are then local
+        heads, whose time is linear in the length of a text.
       initial_shape: Initial value of the parameter v of `attention.learnable_sigmoid`, in the
         methods `distance_aware*` and `two_sided*` that use this mapping. May be traced.
       rotary: Options of the rotation in the method `rotary`.
+      window: Largest distance of a key that a query attends to. 0 means keys at all distances.
     """
 
     heads: int = 16
@@ -97,7 +101,9 @@ class Sizes:
     sinusoids: Number = 0
     initial_weight: Number = 0.1
     initial_shape: Number = 0.0
+    local_heads: bool = False
     rotary: Rotary = Rotary()
+    window: int = 0
 
 
 def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> DistanceAware:
@@ -108,8 +114,9 @@ def _distance_aware(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> Distance
     """
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
+    make_init = negative_weights if sizes.local_heads else alternating_signs
     return DistanceAware(
-        sizes.heads, weight_init=alternating_signs(sizes.initial_weight), rngs=rngs, **options
+        sizes.heads, weight_init=make_init(sizes.initial_weight), rngs=rngs, **options
     )
 
 
@@ -117,9 +124,8 @@ def _two_sided(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> TwoSided:
     """Make a module with functions for each side. `options` are arguments of `TwoSided`."""
     if "mapping" not in options:
         options["shape"] = sizes.initial_shape
-    return TwoSided(
-        sizes.heads, weight_init=sign_combinations(sizes.initial_weight), rngs=rngs, **options
-    )
+    make_init = negative_weights if sizes.local_heads else sign_combinations
+    return TwoSided(sizes.heads, weight_init=make_init(sizes.initial_weight), rngs=rngs, **options)
 
 
 def _relative_position(sizes: Sizes, *, rngs: nnx.Rngs, **options: Any) -> RelativePosition:
@@ -205,6 +211,7 @@ class Method:
             "hidden_dropout": sizes.inner_dropout,
             "variant": None if self.variant is None else functools.partial(self.variant, sizes),
             "rotary": sizes.rotary if self.rotates else None,
+            "local_window_size": sizes.window or None,
             **self.layer_arguments,
         }
 

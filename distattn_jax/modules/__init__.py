@@ -11,7 +11,11 @@ from distattn_jax.modules.distance_aware import DistanceAware
 from distattn_jax.modules.distance_bias import DistanceBias
 from distattn_jax.modules.dropout import dropout
 from distattn_jax.modules.feed_forward import FeedForward
-from distattn_jax.modules.initializers import alternating_signs, sign_combinations
+from distattn_jax.modules.initializers import (
+    alternating_signs,
+    negative_weights,
+    sign_combinations,
+)
 from distattn_jax.modules.key_value_cache import KeyValueCache
 from distattn_jax.modules.layer_stack import Decoder, DecoderOutput, Encoder
 from distattn_jax.modules.memory import SegmentMemory
@@ -44,5 +48,6 @@ __all__ = [
     "alternating_signs",
     "as_attention_fn",
     "dropout",
+    "negative_weights",
     "sign_combinations",
 ]

@@ -60,3 +60,19 @@ def sign_combinations(scale: float | Float[Array, ""] = 0.1) -> Initializer:
         return jnp.where(is_far, magnitude, -magnitude)
 
     return init
+
+
+def negative_weights(scale: float | Float[Array, ""] = 0.1) -> Initializer:
+    """Return an initializer of distance weights w that are negative in all heads, and on all sides.
+
+    All heads then start as local heads, whose fused kernels skip distant keys: their time is linear
+    in the length of a text. |w| is drawn as in `alternating_signs`.
+
+    Args:
+      scale: Mean of |w|. May be traced.
+    """
+
+    def init(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Float[Array, "..."]:
+        return -jax.random.uniform(key, shape, dtype, scale / 2, 3 * scale / 2)
+
+    return init

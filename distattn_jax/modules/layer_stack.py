@@ -103,15 +103,19 @@ class LayerStack(nnx.Module):
         if not self.remat or arguments.get("cache") is not None:
             return layer(x, rngs=rngs, **arguments)
 
-        def call(layer: TransformerLayer, x: Array, rngs: Rngs | None) -> tuple[Any, Any]:
-            output = layer(x, rngs=rngs, **arguments)
-            return output, None if rngs is None else nnx.state(rngs, nnx.RngCount)
-
         # `call` gets a copy of the random number generators, with the same keys each time. The
-        # number of keys that the copy has drawn is therefore written back.
-        output, counts = jax.checkpoint(call)(layer, x, rngs)
-        if rngs is not None:
-            nnx.update(rngs, counts)
+        # number of keys that the copy has drawn is therefore written back. Generators that count
+        # outside of arrays, as those of a training step, are not copied.
+        has_counts = rngs is not None and jax.tree.leaves(nnx.state(rngs, nnx.RngCount))
+        counted = rngs if has_counts else None
+
+        def call(layer: TransformerLayer, x: Array, copy: Rngs | None) -> tuple[Any, Any]:
+            output = layer(x, rngs=rngs if copy is None else copy, **arguments)
+            return output, None if copy is None else nnx.state(copy, nnx.RngCount)
+
+        output, counts = jax.checkpoint(call)(layer, x, counted)
+        if counted is not None:
+            nnx.update(counted, counts)
         return output
 
 

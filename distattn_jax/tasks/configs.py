@@ -121,6 +121,12 @@ class TransformerConfig(ComputeConfig):
         grid=True,
         methods=DISTANCE_AWARE_METHODS,
     )
+    local_heads: bool = option(
+        False,
+        "start with a negative w in all heads, not in half of them: local heads are fast on long "
+        "texts",
+        methods=DISTANCE_AWARE_METHODS,
+    )
     initial_shape: tuple[float, ...] = option(
         (0.0,),
         "initial v, the shape of the sigmoid of a head",

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import END_ID, Ragged, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import LanguageModel
+from distattn_jax.sharding import Layout
 from distattn_jax.tasks.configs import (
     MAX_LAYERS,
     MethodsConfig,
@@ -62,6 +63,9 @@ class LanguageModelConfig(TransformerConfig):
         1024, "width of the hidden layer of the feed-forward networks", minimum=1
     )
     norm: str = norm_option("before")
+    window: int = option(
+        0, "largest distance of a token that a token attends to; 0 for all distances", minimum=0
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +86,7 @@ class LanguageModeling(TokenPrediction):
     inputs = ("inputs", "inputs_length")
     predicted: ClassVar[str] = COLUMN
     sequences: ClassVar[Mapping[str, str]] = {"decoder": COLUMN}
+    layout = Layout(token_columns=("inputs", COLUMN))
 
     @classmethod
     def describe_examples(

@@ -44,8 +44,19 @@ def find_task(name: str) -> type[TextTask]:
 
 
 def prepare(config: Config) -> PreparedData:
-    """Prepare the data that all runs of an experiment share."""
-    return find_task(config.task).prepare(config)
+    """Prepare the data that all runs of an experiment share.
+
+    Raises:
+      ValueError: Devices shall share the tokens of a text, but the task does not allow it.
+    """
+    task = find_task(config.task)
+    if config.mesh.sequence > 1 and not task.layout.token_columns:
+        allowed = ", ".join(one.config_class.task for one in TASKS if one.layout.token_columns)
+        raise ValueError(
+            f"--mesh.sequence must be 1 for the task {config.task}; got {config.mesh.sequence}. "
+            f"Tasks whose texts can be shared by devices: {allowed}."
+        )
+    return task.prepare(config)
 
 
 def make_task(config: Config, prepared: PreparedData) -> TextTask:

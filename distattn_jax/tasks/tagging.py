@@ -20,6 +20,7 @@ from distattn_jax.data import (
     train_word_level,
 )
 from distattn_jax.models import Tagger
+from distattn_jax.sharding import Layout
 from distattn_jax.tasks.configs import (
     MethodsConfig,
     TransformerConfig,
@@ -88,6 +89,7 @@ class Tagging(TokenTask, PredictingTask):
     predicted: ClassVar[str] = "tags"
     sequences: ClassVar[Mapping[str, str]] = {"encoder": COLUMN}
     embedding_path = ("embedding", "embedding")
+    layout = Layout(token_columns=(COLUMN, "spelling", "spelling_words", "tags"))
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)

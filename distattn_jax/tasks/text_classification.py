@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from distattn_jax.data import Table, TextBuilder
 from distattn_jax.models import PairClassifier, TextClassifier
+from distattn_jax.sharding import Layout
 from distattn_jax.tasks.classification import Classification
 from distattn_jax.tasks.configs import (
     MethodsConfig,
@@ -47,6 +48,7 @@ class TextClassification(Classification):
     network: ClassVar[Callable[..., nnx.Module]] = TextClassifier
     inputs: ClassVar[tuple[str, ...]] = ("text", "text_length")
     embedding_path = ("text", "embedding", "embedding")
+    layout = Layout(token_columns=("text",))
 
     def encode(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return encode_fields(rows, self.fields, self.tokenizer)
@@ -95,3 +97,4 @@ class PairClassification(TextClassification):
     length_columns = fields
     network = PairClassifier
     inputs = ("premise", "premise_length", "hypothesis", "hypothesis_length")
+    layout = Layout(token_columns=fields)

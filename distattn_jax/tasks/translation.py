@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from distattn_jax.data import DataError, Table, TextBuilder, encode, iterate_split
 from distattn_jax.models import METHODS, Translator, shift_right
 from distattn_jax.models.methods import SAME_AS_KEYS
+from distattn_jax.sharding import Layout
 from distattn_jax.tasks.configs import (
     MAX_LAYERS,
     RELATIVE_POSITION_METHODS,
@@ -129,6 +130,7 @@ class Translation(TokenPrediction):
     network = Translator
     predicted: ClassVar[str] = "target"
     sequences: ClassVar[Mapping[str, str]] = {"encoder": "source", "decoder": "target"}
+    layout = Layout(token_columns=COLUMNS)
 
     @property
     def label_smoothing(self) -> float:

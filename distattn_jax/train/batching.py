@@ -19,7 +19,9 @@ STACK_BYTES = 2**24  # largest size of a stack of several batches, over all devi
 THREADS = 2  # threads that prepare stacks
 
 
-def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> Batches:
+def make_batches(
+    task: Task, table: Any, *, shuffle: bool, devices: int = 1, token_devices: int = 1
+) -> Batches:
     """Return the batches of a table, bucketed by length.
 
     If there are several processes, each process makes only its own rows of every batch.
@@ -31,11 +33,23 @@ def make_batches(task: Task, table: Any, *, shuffle: bool, devices: int = 1) -> 
       devices: Number of devices that share a batch. If the size of a batch is set in tokens,
         padding rows are added to each batch, so that the devices can share the rows equally. The
         choice of examples therefore does not depend on the number of devices.
+      token_devices: Number of devices that share the tokens of a text. The length of each bucket is
+        rounded up to a multiple of this number.
+
+    Raises:
+      ValueError: Texts are truncated to a length that is not a multiple of `token_devices`.
     """
     config = task.config.data
     lengths = table.lengths(task.length_columns)
     longest = int(min(lengths.max(), task.max_length or lengths.max()))
+    if longest < lengths.max() and longest % token_devices:
+        raise ValueError(
+            f"--data.longest ({longest}) must be a multiple of the devices that share the tokens "
+            f"of a text ({token_devices}, --mesh.sequence), because longer texts are truncated."
+        )
     buckets = choose_buckets(lengths, count=config.buckets, longest=longest)
+    rounded = {-(-length // token_devices) * token_devices for length in buckets}
+    buckets = tuple(sorted(rounded))
     return Batches(
         table,
         batch_size=tuple(config.count_rows(length) for length in buckets),

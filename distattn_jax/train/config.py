@@ -98,11 +98,17 @@ _placement = functools.partial(option, changes_result=False)
 
 @dataclasses.dataclass(frozen=True)
 class MeshConfig(Options):
-    """Numbers of devices and processes. Batches are sharded over `data`, heads over `model`."""
+    """Numbers of devices and processes.
+
+    Batches are sharded over `data`, the tokens of texts over `sequence`, and heads over `model`.
+    """
 
     data: int = _placement(
-        0, "devices that share a batch; 0 means all devices divided by `model`", minimum=0
+        0,
+        "devices that share a batch; 0 means all devices divided by `sequence` and `model`",
+        minimum=0,
     )
+    sequence: int = _placement(1, "devices that share the tokens of each text", minimum=1)
     model: int = _placement(1, "devices that share the heads", minimum=1)
     coordinator: str = _placement("", "host:port of process 0, for runs of several processes")
     processes: int = _placement(

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from distattn_jax.data import Batches
-from distattn_jax.sharding import replicated
+from distattn_jax.sharding import replicated, sequence_shards
 from distattn_jax.train.batching import BatchLoader, empty_stack, make_batches
 from distattn_jax.train.dispatch import DispatchLimit
 from distattn_jax.train.members import group_size, list_members
@@ -32,7 +32,7 @@ def evaluate(task: Task, params: Any, table: Any, mesh: Mesh) -> dict[str, np.nd
     Returns:
       A dict from metric name to an array of shape (members,), with one value per model.
     """
-    batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
+    batches = _make_batches(task, table, mesh)
     stop = batches.batches_per_epoch
     count_steps, limit = _count_steps(task, mesh), DispatchLimit(task.config.steps_at_once)
     total = _empty_counts(task, params, batches, mesh)
@@ -55,11 +55,17 @@ def list_programs(
 
     The leaves of `params` may be `jax.ShapeDtypeStruct`s instead of arrays.
     """
-    batches = make_batches(task, table, shuffle=False, devices=mesh.shape["data"])
+    batches = _make_batches(task, table, mesh)
     total = _empty_counts(task, params, batches, mesh)
     for bucket, length in enumerate(batches.buckets):
         stacked = empty_stack(task, batches, bucket, mesh)
         yield length, functools.partial(_count_steps(task, mesh).lower, params, total, *stacked)
+
+
+def _make_batches(task: Task, table: Any, mesh: Mesh) -> Batches:
+    """Return the batches of a table in the order of their lengths, for the devices of a mesh."""
+    devices, token_devices = mesh.shape["data"], sequence_shards(mesh)
+    return make_batches(task, table, shuffle=False, devices=devices, token_devices=token_devices)
 
 
 @functools.lru_cache(maxsize=8)

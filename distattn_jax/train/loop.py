@@ -114,7 +114,13 @@ class Trainer:
         self.task, self.tables, self.mesh = task, tables, mesh
         self.members = list_members(config)
         self.group = group_size(len(self.members), config.models_at_once)
-        self.batches = make_batches(task, tables["train"], shuffle=True, devices=devices)
+        self.batches = make_batches(
+            task,
+            tables["train"],
+            shuffle=True,
+            devices=devices,
+            token_devices=sharding.sequence_shards(mesh),
+        )
         per_epoch = self.batches.batches_per_epoch
         self.steps = steps or config.count_steps(per_epoch)
         self.log_every = min(config.output.log_every, max(self.steps // MIN_LOG_LINES, 1))

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from etils import epath
-from jax.sharding import NamedSharding
 
+from distattn_jax.sharding import place_batch
 from distattn_jax.train import Run, Trainer, TrainState
 from distattn_jax.train.batching import BatchLoader
 from distattn_jax.train.optimizer import make_schedule
@@ -94,11 +94,10 @@ def make_bare_step(trainer: Trainer) -> Any:
 
 def place_batches(trainer: Trainer, count: int) -> list[Any]:
     """Copy the first `count` batches of a trainer to its devices, and return them."""
-    placement = NamedSharding(trainer.mesh, trainer.task.layout.batch)
-    batches = jax.device_put([trainer.batches[i] for i in range(count)], placement)
+    batches = [trainer.batches[i] for i in range(count)]
     for batch in batches:
         batch.pop("index")
-    return batches
+    return [place_batch(batch, trainer.mesh, trainer.task.layout) for batch in batches]
 
 
 def step_seconds(trainer: Trainer, bare_step: Any) -> float:

@@ -37,8 +37,8 @@ from experiments.recipes import DEFAULT, load_recipe
 
 SAVE_MEMORY = (
     "To use less memory, train fewer models at a time (--models-at-once; the same command then "
-    "resumes), split batches into parts (--optimizer.accumulate), or recompute the layers of "
-    "pre-trained models (--model.remat true)"
+    "resumes), split batches into parts (--optimizer.accumulate), recompute the layers "
+    "(--model.remat true), or share long texts between devices (--mesh.sequence)"
 )
 
 
@@ -123,7 +123,7 @@ def train(config: Config, *, set_options: Collection[str] = ()) -> None:
       set_options: Dotted names of the options that the command line sets.
     """
     say = print if jax.process_index() == 0 else lambda *_: None
-    mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+    mesh = sharding.make_mesh(config.mesh.data, config.mesh.model, sequence=config.mesh.sequence)
     say(describe_devices(config, mesh))
     prepared = call_in_turn(lambda: prepare(config))
     for line in prepared.messages:

@@ -173,9 +173,10 @@ def test_caches_have_the_dtype_of_the_parameters():
 def test_outputs_are_sharded_along_the_sequence_like_the_query():
     mesh = jax.make_mesh((2, 4), ("data", "sequence"), axis_types=(AxisType.Explicit,) * 2)
     query, key, value = inputs(Sizes(queries=8, keys=8), "float32")
-    sharded = jax.device_put(query, NamedSharding(mesh, PartitionSpec("data", "sequence")))
+    sharding = NamedSharding(mesh, PartitionSpec("data", "sequence"))
+    sharded = jax.device_put([query, key, value], sharding)
     with jax.set_mesh(mesh):
-        output = attend(arrays=[sharded, key, value], received=True, weights=True, logsumexp=True)
+        output = attend(arrays=sharded, received=True, weights=True, logsumexp=True)
     specs = [jax.typeof(x).sharding.spec for x in output]
     assert [specs[0][1], specs[2][2], specs[3][2]] == ["sequence"] * 3
     expected = attend(arrays=[query, key, value]).values

@@ -8,16 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from distattn_jax import hash
 from distattn_jax.attention import (
     MAPPINGS,
     DistanceAware,
     DistanceBias,
+    ShardedSequence,
     attention,
+    explain_implementation,
+    near_keys,
 )
-from distattn_jax.attention.fused import derivative
+from distattn_jax.attention.fused import derivative, interpreter
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
@@ -74,21 +77,26 @@ def attention_without_kernels(make_kernels, plan, operands):
     distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
     tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
-    left, right = plan.window
+    left, right = (UNBOUNDED if limit is None else limit for limit in plan.window)
     visible = (i < queries) & (j < keys)
     visible &= (relative_positions >= -right) & (relative_positions <= left)
     visible &= operands.key_mask[:, :, None, :]
-    weights, _ = masked_softmax(scores, visible)
+    weights, logsumexp = masked_softmax(scores, visible)
     kept = weights
     if operands.dropout_words is not None:
         words = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None, None]
-        query_word, key_word, threshold = words
-        query_hash, query_shift = hash.hash_indices(query_word, i, shift=16)
-        key_hash, key_shift = hash.hash_indices(key_word, j, shift=8)
+        query_word, key_word, *first, threshold = words
+        first_query, first_key = (x.astype(jnp.int32) for x in first)
+        query_hash, query_shift = hash.hash_indices(query_word, first_query + i, shift=16)
+        key_hash, key_shift = hash.hash_indices(key_word, first_key + j, shift=8)
         is_kept = hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
         kept = jnp.where(is_kept, weights * operands.dropout_scale[..., None], 0)
     values = jnp.einsum("bnts,bsne->btne", kept, value.astype(jnp.float32)).astype(value.dtype)
-    return Outputs(values, weights.sum(axis=2) if plan.received else None, None)
+    return Outputs(
+        values,
+        weights.sum(axis=2) if plan.received else None,
+        logsumexp if plan.logsumexp else None,
+    )
 
 
 @pytest.fixture
@@ -148,6 +156,59 @@ def compare_with_one_device(arrays, kind, is_set):
         jax.tree.map(lambda x: np.asarray(x, np.float32), x) for x in (on_mesh, on_one_device)
     )
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=1e-3)
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+def test_blocks_of_a_sharded_sequence_equal_one_device():
+    """Each block has its own offset, its own lengths, and its own indices for dropout."""
+    sizes = SMALL._replace(queries=64, keys=64)
+    arrays, variant = inputs(sizes, "float16"), distance_aware()
+    restrictions = RESTRICTIONS | {
+        "key_lengths": jnp.asarray([64, 33, 0, 46]),
+        "mask": (np.arange(64) % 7 != np.arange(2)[:, None, None])[None],
+    }
+    on_one_device = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **restrictions)
+    axes = ("data", "sequence", "model")
+    mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
+    sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
+    ring = functools.partial(
+        restricted_outputs_and_gradients, sequence=ShardedSequence(strategy="ring")
+    )
+    on_mesh = jax.jit(ring)(*sharded, variant, **restrictions)
+    actual, expected = (
+        jax.tree.map(lambda x: np.asarray(x, np.float32), x) for x in (on_mesh, on_one_device)
+    )
+    chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+@pytest.mark.parametrize(
+    ("weights", "is_causal"), [((-0.9, -0.8), False), ((-0.9, -0.8), True), ((-0.9, 0.5), True)]
+)
+def test_local_heads_of_a_sharded_sequence_equal_one_device(weights, is_causal, monkeypatch):
+    """Keys beyond the halo have the score 0 if all heads are local. Otherwise all keys travel."""
+    monkeypatch.setattr(near_keys, "HALOS", (4, 24, 64))
+    arrays = inputs(SMALL._replace(queries=64, keys=64), "float32")
+    variant = DistanceAware(jnp.asarray(weights), jnp.asarray([1.0, 0.5]), tolerance=1e-5)
+    restrictions = {
+        "key_lengths": jnp.asarray([64, 33, 64, 46]),
+        "query_lengths": jnp.asarray([64, 40, 20, 64]),
+        "mask": (np.arange(64) % 7 != 3)[None, None, None],
+    }
+    axes = ("data", "sequence", "model")
+    mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
+    sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
+    options = {"is_causal": is_causal, "sequence": ShardedSequence(strategy="ring")}
+    with interpreter.interpreted():  # The kernels for TPUs then take float32 on a CPU.
+        named = functools.partial(outputs_and_gradients, implementation="pallas", **options)
+        actual = jax.jit(named)(*sharded, variant, **restrictions)
+        plan = explain_implementation(*sharded, variant, **options).sequence
+    assert "one step with 4 or 24 keys of each neighbour if all heads are local" in str(plan)
+    reference = functools.partial(
+        outputs_and_gradients, is_causal=is_causal, implementation="reference"
+    )
+    expected = jax.jit(reference)(*arrays, variant, **restrictions)
+    chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
 
 
 SATURATING_SHAPES = {

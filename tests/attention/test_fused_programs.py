@@ -16,6 +16,7 @@ from distattn_jax.attention import (
     DistanceBias,
     DotProduct,
     RelativePosition,
+    ShardedSequence,
     TransformerXL,
     attention,
     devices,
@@ -250,6 +251,26 @@ def test_kernels_lower_on_a_mesh(kind, is_set, platform):
         program = functools.partial(outputs_and_gradients, implementation="pallas")
         text = lower(program, *arrays, platform=platform)
     assert CALLS[platform] in text
+
+
+@pytest.mark.usefixtures("eight_devices")
+def test_kernels_lower_in_a_ring_of_devices(platform):
+    """Keys and values travel in the program, and kernels compute each block."""
+    mesh = jax.make_mesh((4, 2), ("data", "sequence"), axis_types=(AxisType.Auto,) * 2)
+    rows = NamedSharding(mesh, PartitionSpec("data", "sequence"))
+    arrays = [
+        jax.device_put(x, rows) for x in inputs(SMALL._replace(queries=64, keys=64), "bfloat16")
+    ]
+    program = functools.partial(
+        outputs_and_gradients,
+        implementation="pallas",
+        is_causal=True,
+        sequence=ShardedSequence(strategy="ring"),
+        **DROPOUT,
+    )
+    text = lower(program, *arrays, DistanceAware(jnp.ones(2), jnp.ones(2)), platform=platform)
+    assert CALLS[platform] in text
+    assert "collective_permute" in text
 
 
 @pytest.mark.usefixtures("eight_devices")

@@ -78,7 +78,7 @@ def make_call(
         mask=make_type(1, length, length, dtype=jnp.int8) if mask == "pairs" else None,
         query_segments=rows if segments else None,
         key_segments=rows if segments else None,
-        dropout_words=make_type(heads, 3, dtype=jnp.uint32) if dropout else None,
+        dropout_words=make_type(heads, 5, dtype=jnp.uint32) if dropout else None,
         dropout_scale=make_type(heads, 1) if dropout else None,
         **dict.fromkeys(scoring.table_names, make_type(heads, 2 * length + 1)),
         relation_products=make_type(length, heads, relations)

@@ -1,5 +1,7 @@
 """Transformer layer, encoder, segment memory, pooling and position encodings."""
 
+import itertools
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -238,6 +240,19 @@ def test_remat_does_not_change_gradients():
     for one, other in zip(*results, strict=True):
         largest = max(1, np.abs(other).max())  # Rounding errors are relative to large terms.
         np.testing.assert_allclose(one / largest, other / largest, rtol=1e-6, atol=1e-6)
+
+
+def test_remat_takes_random_keys_from_a_function_as_in_a_training_step():
+    def encode(encoder, x):
+        rngs, counts = nnx.Rngs(0), itertools.count()
+        rngs.dropout = lambda: jax.random.fold_in(jax.random.key(1), next(counts))
+        return encoder(x, dropout_rate=0.3, rngs=rngs).values
+
+    options = {"attention_dropout": False, "hidden_dropout": False, "rngs": nnx.Rngs(0)}
+    encoder = Encoder(1, D, N, **options)
+    expected = jax.jit(encode)(encoder, draw(2, 3, D))
+    encoder.remat = True
+    np.testing.assert_allclose(jax.jit(encode)(encoder, draw(2, 3, D)), expected, **CLOSE)
 
 
 def test_remat_stores_only_the_inputs_of_each_layer():

@@ -91,6 +91,7 @@ RELATIVE = {
 OPTIONS_OF_ATTENTION = {
     "model.max_distance": RELATIVE,
     "model.initial_weight": DISTANCE_AWARE,
+    "model.local_heads": DISTANCE_AWARE,
     "model.initial_shape": DISTANCE_AWARE,
     "model.distance_rate": DISTANCE_AWARE,
 }
@@ -211,6 +212,7 @@ AT_LEAST = {
         OptimizerConfig: ("warmup_steps",),
         OutputConfig: ("evaluate_every", "checkpoint_every"),
         TextClassificationConfig: ("seed", "models_at_once", "steps"),
+        tasks.LanguageModelConfig: ("window",),
         tasks.LanguageModelingData: ("validation_tokens", "test_tokens"),
         tasks.TaggingModelConfig: ("spelling_features",),
         tasks.TranslationData: ("batch_tokens",),
@@ -218,7 +220,7 @@ AT_LEAST = {
     1: {
         DataConfig: ("batch_size", "buckets"),
         GuidingConfig: ("pmi_tokens",),
-        MeshConfig: ("model",),
+        MeshConfig: ("sequence", "model"),
         ModelConfig: ("layers", "heads", "pooling_features"),
         OptimizerConfig: ("accumulate",),
         OutputConfig: ("log_every", "keep"),

@@ -43,7 +43,9 @@ def train_with_log(log: str, config: Config, *attempts: Attempt) -> None:
     try:
         join_processes(config.mesh)
         prepared = call_in_turn(lambda: prepare(config))
-        mesh = sharding.make_mesh(config.mesh.data, config.mesh.model)
+        mesh = sharding.make_mesh(
+            config.mesh.data, config.mesh.model, sequence=config.mesh.sequence
+        )
         trainer = make_trainer(prepared.config, prepared, mesh)
         for attempt in attempts:
             run = open_task_run(replace_options(prepared.config, {"name": attempt.name}), prepared)

@@ -91,10 +91,11 @@ def run_directory(config: Config) -> Path:
     return Path(experiment_folder(config) / config.method)
 
 
-def start(config: Config, mesh: tuple[int, int] = (1, 1)) -> tuple[Trainer, Run]:
-    """Return the trainer of a run, and its folder."""
+def start(config: Config, mesh: tuple[int, int] = (1, 1), sequence: int = 1) -> tuple[Trainer, Run]:
+    """Return the trainer of a run, and its folder. The mesh has the sizes (data, model)."""
     prepared = tasks.prepare(config)
-    trainer = tasks.make_trainer(prepared.config, prepared, sharding.make_mesh(*mesh))
+    devices = sharding.make_mesh(*mesh, sequence=sequence)
+    trainer = tasks.make_trainer(prepared.config, prepared, devices)
     return trainer, tasks.open_task_run(prepared.config, prepared)
 
 

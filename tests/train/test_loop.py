@@ -30,12 +30,12 @@ def _keep_compiled(compiled):
         yield
 
 
-def test_devices_share_batches_and_heads_and_a_run_resumes_on_another_mesh(
+def test_devices_share_batches_tokens_and_heads_and_a_run_resumes_on_another_mesh(
     finished_run, texts, tmp_path, eight_devices
 ):
-    """Four devices train past an evaluation at step 15 and a checkpoint at step 20, then one."""
+    """Eight devices train past an evaluation at step 15 and a checkpoint at step 20, then one."""
     config = short_config(texts, tmp_path, steps_at_once=1)
-    trainer, run = start(config, mesh=(2, 2))
+    trainer, run = start(config, mesh=(2, 2), sequence=2)
     check_shardings(trainer.initial_state().state)
     stop_after(trainer, run, 23)
     finish(*start(config))

@@ -53,7 +53,7 @@ class Inputs(NamedTuple):
     key_lengths: Int[Array, " B"] | None = None
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
-    dropout_words: UInt32[Array, "B N 3"] | None = None
+    dropout_words: UInt32[Array, "B N 5"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
 
 

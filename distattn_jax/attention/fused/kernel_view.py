@@ -141,6 +141,13 @@ class KernelView(abc.ABC):
         """
         return None
 
+    def may_be_local(self, variant: Any) -> bool:
+        """Return True if the heads may treat all scores beyond some distance as 0.
+
+        The distance must not depend on the number of keys: see `saturation.find_function_radius`.
+        """
+        return False
+
     def may_lose_digits(self, variant: Any) -> bool:
         """Return True if scores may be so large that the kernels lose too many digits.
 

@@ -9,7 +9,7 @@ move between devices, but the result is correct.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from distattn_jax.attention.fused.derivative import Outputs
 
 HEAD_AXES = ("model", "heads", "tensor", "tp")
 AxisNames = tuple[str, ...] | None
+Call = TypeVar("Call", bound=Any)
 
 
 def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
@@ -35,14 +36,8 @@ def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
     if mesh.empty or set(mesh.axis_types) == {AxisType.Manual}:
         return attend(varying.mark_varying(inputs, varying.varying_axes(inputs)))
     specs = input_specs(mesh, inputs)
-    axes = specs.query[2] or ()
-    shards = math.prod(mesh.shape[name] for name in ((axes,) if isinstance(axes, str) else axes))
-    if inputs.key.shape[2] % shards:  # Devices cannot share a key head, so each gets a copy.
-        inputs = _repeat_key_heads(inputs)
-    if AxisType.Explicit in mesh.axis_types:
-        inputs = jax.tree.map(
-            lambda array, spec: reshard(array, NamedSharding(mesh, spec)), inputs, specs
-        )
+    inputs = repeat_key_heads(inputs, count_shards(mesh, specs.query[2]))
+    inputs = reshard_explicit(inputs, mesh, specs)
     per_head: Any = PartitionSpec(specs.query[0], specs.query[2])
     return jax.shard_map(
         attend,
@@ -53,11 +48,38 @@ def run_sharded(attend: Callable[[Inputs], Outputs], inputs: Inputs) -> Outputs:
     )(inputs)
 
 
-def _repeat_key_heads(inputs: Inputs) -> Inputs:
-    """Return inputs with a copy of the keys and values for each query head."""
-    group_size = inputs.query.shape[2] // inputs.key.shape[2]
-    key, value = (jnp.repeat(x, group_size, axis=2) for x in (inputs.key, inputs.value))
+def count_shards(mesh: AbstractMesh, axes: str | AxisNames) -> int:
+    """Return the number of shards of an array axis that is sharded over mesh axes."""
+    return math.prod(
+        mesh.shape[name] for name in ((axes,) if isinstance(axes, str) else axes or ())
+    )
+
+
+def repeat_key_heads(inputs: Call, shards: int) -> Call:
+    """Repeat key heads until `shards` divides their number: devices cannot share a key head.
+
+    Args:
+      inputs: Tuple with the attributes `query`, `key` and `value`.
+      shards: Number of shards of the query heads.
+    """
+    heads = inputs.key.shape[2]
+    copies = math.lcm(heads, shards) // heads
+    if copies == 1:
+        return inputs
+    key, value = (jnp.repeat(x, copies, axis=2) for x in (inputs.key, inputs.value))
     return inputs._replace(key=key, value=value)
+
+
+def reshard_explicit(inputs: Call, mesh: AbstractMesh, specs: Any) -> Call:
+    """Shard arrays as the partition specs say, if the mesh has Explicit axes.
+
+    Such a mesh requires it before a `shard_map`. With Auto axes, return the arrays unchanged.
+    """
+    if AxisType.Explicit not in mesh.axis_types:
+        return inputs
+    return jax.tree.map(
+        lambda array, spec: reshard(array, NamedSharding(mesh, spec)), inputs, specs
+    )
 
 
 def is_partly_manual() -> bool:
@@ -72,7 +94,7 @@ def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
     Batch and heads of each array are sharded as in the query. If a batch or head axis has size 1,
     all examples or heads share the array. This axis is not sharded: each device gets a copy.
     """
-    batch, heads = _batch_and_head_axes(mesh, inputs.query)
+    batch, heads = batch_and_head_axes(mesh, inputs.query)
 
     def make_spec(array: Array, *names: AxisNames) -> PartitionSpec:
         return PartitionSpec(
@@ -90,17 +112,30 @@ def input_specs(mesh: AbstractMesh, inputs: Inputs) -> Any:
     return Inputs(variant=variant, **specs)
 
 
-def _batch_and_head_axes(mesh: AbstractMesh, query: Array) -> tuple[AxisNames, AxisNames]:
-    """Return the mesh axes that shard the batch, and the mesh axes that shard the heads."""
+def batch_and_head_axes(
+    mesh: AbstractMesh, query: Array, reserved: tuple[str, ...] = ()
+) -> tuple[AxisNames, AxisNames]:
+    """Return the mesh axes that shard the batch, and the mesh axes that shard the heads.
+
+    Args:
+      mesh: Mesh of the devices.
+      query: Queries.
+      reserved: Mesh axes that shard something else.
+    """
     spec = jax.typeof(query).sharding.spec
     return (
-        _dimension_axes(mesh, query.shape[0], spec[0], is_heads=False),
-        _dimension_axes(mesh, query.shape[2], spec[2], is_heads=True),
+        _dimension_axes(mesh, query.shape[0], spec[0], reserved, is_heads=False),
+        _dimension_axes(mesh, query.shape[2], spec[2], reserved, is_heads=True),
     )
 
 
 def _dimension_axes(
-    mesh: AbstractMesh, size: int, spec: str | tuple[str, ...] | None, *, is_heads: bool
+    mesh: AbstractMesh,
+    size: int,
+    spec: str | tuple[str, ...] | None,
+    reserved: tuple[str, ...],
+    *,
+    is_heads: bool,
 ) -> AxisNames:
     """Return the mesh axes that shard a dimension of the query, or None if there are no such axes.
 
@@ -112,12 +147,13 @@ def _dimension_axes(
       mesh: Mesh of the devices.
       size: Size of the dimension.
       spec: Mesh axes of the dimension in the sharding of the query.
+      reserved: Mesh axes that are not chosen.
       is_heads: True for the head dimension, False for the batch dimension.
     """
     names = list(spec) if isinstance(spec, tuple) else [spec] if spec else []
     for name, axis_type in zip(mesh.axis_names, mesh.axis_types, strict=True):
         shards = math.prod(mesh.shape[each] for each in (*names, name))
         is_candidate = axis_type == AxisType.Auto and (name in HEAD_AXES) == is_heads
-        if is_candidate and size % shards == 0:
+        if is_candidate and name not in reserved and size % shards == 0:
             names.append(name)
     return tuple(names) or None

@@ -44,9 +44,9 @@ class Operands(NamedTuple):
       query_segments: Segment of each query. A key is visible only to queries of its own segment.
         None means one segment.
       key_segments: Segment of each key. None means one segment.
-      dropout_words: Three numbers for each head: the seeds with which the indices of queries and of
-        keys are hashed, and a threshold. Dropout drops an entry if its hash, one byte, is below the
-        threshold. None disables dropout.
+      dropout_words: Five numbers for each head: the seeds with which the indices of queries and of
+        keys are hashed, the indices of query 0 and of key 0 in the whole sequence, and a threshold.
+        Dropout drops an entry if its hash, one byte, is below the threshold. None disables dropout.
       dropout_scale: Factor of the kept weights. None disables dropout.
       factor_table: Function F of the relative position by which `TableScoring` multiplies q · k.
         The number at index x belongs to the queries i and keys j with i - j = x - S. x is from 0 to
@@ -99,7 +99,7 @@ class Operands(NamedTuple):
     mask: Int8[Array, "#B #N _ _"] | None = None
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
-    dropout_words: UInt32[Array, "B N 3"] | None = None
+    dropout_words: UInt32[Array, "B N 5"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
     factor_table: Float[Array, "B N D"] | None = None
     bias_table: Float[Array, "B N D"] | None = None

@@ -149,6 +149,10 @@ class DistanceAware(Variant):
             return self._apply(self.adjust.scores, scores, relative_positions)
         return self._apply(operator.mul, jax.nn.relu(scores) + self.score_bias, relative_positions)
 
+    @property
+    def adjusts_weights(self):
+        return self.adjust.weights is not _keep
+
     def adjust_weights(self, weights, relative_positions):
         return self._apply(self.adjust.weights, weights, relative_positions)
 

@@ -17,6 +17,8 @@ used, and `skew` and `unskew` replace the two functions.
 Extra cost: T min(2k+1, T+S) (H + E) multiplications.
 """
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,6 +87,9 @@ class RelativePosition(Variant):
             k = self.values.shape[0] // 2
             values += sum_by_relation(weights, k, offset) @ self.values
         return values
+
+    def with_plain_values(self):
+        return dataclasses.replace(self, values=None)
 
     def check(self, heads, width, value_width):
         super().check(heads, width, value_width)

@@ -157,6 +157,25 @@ class Variant(abc.ABC):
             weights, value, compute_relative_positions(weights.shape, offset)
         )
 
+    @property
+    def adjusts_weights(self) -> bool:
+        """True if `adjust_weights` changes the weights, so that they need not sum to 1."""
+        return type(self).adjust_weights is not Variant.adjust_weights
+
+    def with_plain_values(self) -> "Variant":
+        """Return a variant with the same weights whose outputs are sums of the values alone.
+
+        A variant that adds something else to the values must define this method. It is needed for
+        the attention that keys receive if the sequence is sharded over devices.
+        """
+        methods = ("weighted_values", "block_weighted_values")
+        if any(getattr(type(self), name) is not getattr(Variant, name) for name in methods):
+            raise NotImplementedError(
+                f"{type(self).__name__} must define with_plain_values, because it defines "
+                "weighted_values, and received=True of a sharded sequence needs it."
+            )
+        return self
+
     def check(self, heads: int, width: int, value_width: int) -> None:
         """Raise ValueError if the shapes of the variant's arrays do not fit the attention call.
 

@@ -6,7 +6,8 @@ computed outside of the kernels and copied like all other vectors. A tile combin
 
 One combined word decides about four entries: those of two queries and two keys, whose indices
 differ only in bit 3. All four are in registers of the same thread, because a tile has the layout of
-a WGMMA accumulator, and because its first row and its first column are multiples of 16. The thread
+a WGMMA accumulator, and because its first row and its first column are multiples of 16. (So are
+the indices of query 0 and of key 0 in the whole sequence.) The thread
 computes their word once. Only a GPU can check how the registers are selected: the interpreter runs
 plain JAX instead.
 """
@@ -43,15 +44,16 @@ def hash_vectors(operands: Operands) -> dict[str, UInt32[Array, "B N _"]]:
     """Return the hash of each query and of each key, or an empty dict without dropout."""
     if operands.dropout_words is None:
         return {}
-    query_word, key_word, _ = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None]
+    words = jnp.moveaxis(operands.dropout_words, -1, 0)[..., None]
+    query_word, key_word, first_query, first_key, _ = words
 
-    def hash_length(word, length, shift):
-        indices = jnp.arange(length, dtype=jnp.int32)[None, None, :]
+    def hash_length(word, first, length, shift):
+        indices = first.astype(jnp.int32) + jnp.arange(length, dtype=jnp.int32)[None, None, :]
         return hash.hash_indices(word, indices, shift=shift)[0]
 
     return {
-        QUERY_HASH: hash_length(query_word, operands.query.shape[1], 16),
-        KEY_HASH: hash_length(key_word, operands.key.shape[1], 8),
+        QUERY_HASH: hash_length(query_word, first_query, operands.query.shape[1], 16),
+        KEY_HASH: hash_length(key_word, first_key, operands.key.shape[1], 8),
     }
 
 

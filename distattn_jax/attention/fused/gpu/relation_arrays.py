@@ -269,16 +269,18 @@ class RelationArrays:
         )
         return (key >= _as_column(first, query)) & (key < _as_column(end, query))
 
-    def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 3"]) -> Bool[Array, "B T N R"]:
+    def _find_kept_entries(self, dropout_words: UInt32[Array, "B N 5"]) -> Bool[Array, "B T N R"]:
         """Return a mask that is True for each query and relation whose weight is kept by dropout.
 
         The weight is that of the only key in the relation. For relations 0 and 2k, which can have
         several keys, do not use the mask.
         """
         query, key = self._indices()
-        query_word, key_word, threshold = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
-        query_hash, query_shift = hash.hash_indices(query_word, query, shift=16)
-        key_hash, key_shift = hash.hash_indices(key_word, key, shift=8)
+        words = jnp.moveaxis(dropout_words, -1, 0)[:, :, None, :, None]
+        query_word, key_word, *first, threshold = words
+        first_query, first_key = (index.astype(jnp.int32) for index in first)
+        query_hash, query_shift = hash.hash_indices(query_word, first_query + query, shift=16)
+        key_hash, key_shift = hash.hash_indices(key_word, first_key + key, shift=8)
         return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 
     def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:

@@ -48,12 +48,13 @@ def view_tile(
 def kept_by_dropout(context: BlockContext, tile: Tile) -> jax.Array:
     """Return a mask of shape (keys, queries) that is True for the entries that dropout keeps."""
     keys, queries = tile.shape
-    query_word, key_word, threshold = context.scalars["dropout_words"]
+    query_word, key_word, *first, threshold = context.scalars["dropout_words"]
+    first_query, first_key = (index.astype(jnp.int32) for index in first)
     query_hash, query_shift = hash.hash_indices(
-        query_word, lane_indices((1, queries)) + tile.query, shift=16
+        query_word, lane_indices((1, queries)) + (first_query + tile.query), shift=16
     )
     key_hash, key_shift = hash.hash_indices(
-        key_word, sublane_indices((keys, 1)) + tile.key, shift=8
+        key_word, sublane_indices((keys, 1)) + (first_key + tile.key), shift=8
     )
     return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 

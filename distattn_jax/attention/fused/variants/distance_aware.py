@@ -112,6 +112,9 @@ class DistanceAwareView(KernelView):
             return "it cannot adjust weights after the softmax: adjust must be early"
         return None if variant.score_bias is None else "it cannot add a score_bias"
 
+    def may_be_local(self, variant):
+        return variant.adjust == early_multiply and variant.mapping in MAPPING_FORMS
+
     def may_lose_digits(self, variant):
         """Return True for the mapping `exponent`, which may multiply scores by e⁶⁰.
 

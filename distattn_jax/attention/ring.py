@@ -1,0 +1,492 @@
+"""Attention over a sequence that is sharded over devices: keys and values travel around a ring.
+
+Each of P devices has one shard of the queries, and one shard of the keys and values. In every step,
+a device attends from its own queries to the shard of keys that it holds at the moment, and sends
+this shard to the next device of the ring. Queries and outputs stay where they are:
+
+    step 0    device 0: keys 0    device 1: keys 1    device 2: keys 2    device 3: keys 3
+    step 1    device 0: keys 3    device 1: keys 0    device 2: keys 1    device 3: keys 2
+    ...
+
+Any implementation of attention can compute a step: it returns the values o_b and the logsumexp z_b
+of the queries with block b of the keys. They are merged in float32 or wider, block by block:
+
+    z = log Σ_b exp(z_b)        c_b = exp(z_b - z)        O = Σ_b c_b o_b                     (1)
+
+For the backward pass, dO and dz are the cotangents of O and z, and D = dO · O - dz. The weights of
+block b are p_b in the block, and c_b p_b in the whole. The gradient of its scores is
+
+    dS_b = c_b p_b (dO · V - D)                                                               (2)
+
+An implementation that is differentiated with the cotangents g of o_b and x of z_b computes the
+gradient p_b (g · V - g · o_b + x). This is (2) for
+
+    g = c_b dO        x = g · o_b - c_b D                                                     (3)
+
+so that each block is differentiated alone, for any variant. The blocks arrive a second time, and
+the gradients of keys and values travel with them. A device stores only its own shards, O and z.
+
+The attention that key j receives is m_j = Σ_i A_ij. It is the gradient of Σ_i (A V)_i with respect
+to V_j, for values V of width 1. If g is the cotangent of m, then Σ_j g_j m_j = Σ_i (A g)_i: the
+gradients of m are those of attention with the values g. Both need one more pass of the ring.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from distattn_jax.attention.arguments import AttentionCall, BlockStart, Options
+from distattn_jax.attention.fused.varying import mark_varying, varying_axes
+from distattn_jax.attention.implementations import compute
+from distattn_jax.attention.sequence_order import chunk_start
+from distattn_jax.attention.variants import Variant, promote
+
+Pair = tuple[Any, Any]  # index of a chunk of queries, and index of a chunk of keys
+Visit = Callable[[Pair, Any, Any, Array], tuple[Any, Any]]
+Logsumexp = Float[Array, "B N T"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ring:
+    """Static description of a ring of devices.
+
+    Attributes:
+      axis: Names of the mesh axes that shard the sequence.
+      size: Number P of devices in the ring.
+      first: Block that device r attends to first: the keys of device r + first. It is larger than 0
+        only if keys after the query are visible, but not all keys.
+      steps: Number of blocks that each device attends to. Step t has the keys of device
+        r + first - t.
+      is_balanced: If True, a shard consists of two chunks, as `sequence_order` explains. Otherwise
+        it is one chunk of consecutive positions.
+      implementation: Name of the implementation that computes a block. None selects one.
+      precision: Default precision of matrix products in JAX, also for the backward pass.
+      options: Options of each block.
+    """
+
+    axis: tuple[str, ...]
+    size: int
+    first: int
+    steps: int
+    is_balanced: bool
+    implementation: str | None
+    precision: str | None
+    options: Options
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of a shard. The positions of a chunk are consecutive."""
+        return 2 if self.is_balanced else 1
+
+    def list_pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs (chunk of queries, chunk of keys) of which some entries are visible."""
+        pairs = [(a, b) for a in range(self.chunks) for b in range(self.chunks)]
+        if self.is_balanced and self.options.is_causal and self.options.aligned:
+            pairs.remove((0, 1))  # Every early query is before every late key.
+        return pairs
+
+    def send(self, tree: Any, distance: int) -> Any:
+        """Send arrays from each device r to the device r + distance."""
+        if distance % self.size == 0:
+            return tree
+        route = [(source, (source + distance) % self.size) for source in range(self.size)]
+        return jax.tree.map(lambda x: lax.ppermute(x, self.axis, route), tree)
+
+
+class Queries(NamedTuple):
+    """Arrays of the queries of one device. They stay on the device. Axis 0 is the chunk."""
+
+    query: Float[Array, "C B T N H"]
+    mask: Bool[Array, "C #B #N T _"] | None
+    segments: Int[Array, "C B T"] | None
+
+
+class Keys(NamedTuple):
+    """Arrays of the keys of one device, which travel around the ring. Axis 0 is the chunk."""
+
+    key: Float[Array, "C B S K H"]
+    value: Float[Array, "C B S K E"]
+    mask: Bool[Array, "C #B #N 1 S"] | None
+    segments: Int[Array, "C B S"] | None
+
+
+class Common(NamedTuple):
+    """Arrays that all chunks of a device share. Lengths and offset are those of the whole sequence.
+
+    Attributes other than `first_example` and `first_head` are those of `AttentionCall`.
+
+    Attributes:
+      first_example: Index of the first example of the device in the whole batch.
+      first_head: Index of the first query head of the device among all heads.
+    """
+
+    variant: Variant
+    query_lengths: Int[Array, " B"] | None
+    key_lengths: Int[Array, " B"] | None
+    offset: Int[Array, " #B"]
+    dropout_rate: Float[Array, ""] | None
+    dropout_words: UInt32[Array, "2"] | None
+    first_example: Int[Array, ""]
+    first_head: Int[Array, ""]
+
+
+def attend(
+    ring: Ring, queries: Queries, keys: Keys, common: Common
+) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
+    """Return the values and the logsumexp of the queries of this device, with all keys.
+
+    The values are float32 or wider.
+    """
+    arguments = queries, keys, common
+    return _attend(ring, *mark_varying(arguments, varying_axes(arguments)))
+
+
+def receive(
+    ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Float[Array, "C B N T"]
+) -> Float[Array, "C B N S"]:
+    """Return the attention that the keys of this device receive from the queries of all devices.
+
+    Args:
+      logsumexp: Logsumexp of the queries of this device, with all keys: a result of `attend`.
+    """
+    variant = common.variant.with_plain_values()
+    common = common._replace(variant=variant, dropout_rate=None, dropout_words=None)
+    # Received attention is separate for each query head.
+    group_size = queries.query.shape[3] // keys.key.shape[3]
+    keys = keys._replace(key=jnp.repeat(keys.key, group_size, axis=3))
+    keys = keys._replace(value=jnp.zeros_like(keys.key[..., :1], keys.value.dtype))
+    arguments = queries, keys, common, lax.stop_gradient(logsumexp)
+    return _receive(ring, *mark_varying(arguments, varying_axes(arguments)))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attend(ring: Ring, queries: Queries, keys: Keys, common: Common):
+    return _attend_forward(ring, queries, keys, common)[0]
+
+
+def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
+    """Merge the blocks of keys as they arrive: equation (1)."""
+    chunks, batch, length, heads, _ = queries.query.shape
+    dtype = promote(queries.query.dtype)
+    values = jnp.zeros((chunks, batch, length, heads, keys.value.shape[-1]), dtype)
+    logsumexp = jnp.full((chunks, batch, heads, length), -jnp.inf, dtype)
+
+    def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
+        call = select_block(ring, pair, queries, keys, common, source)
+        chunk = _select(merged, pair[0])
+        return _replace(merged, pair[0], merge(chunk, _compute_block(ring, call))), ()
+
+    merged, _ = _travel(ring, visit, keys, (values, logsumexp), ())
+    return merged, (queries, keys, common, *merged)
+
+
+def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
+    """Differentiate each block alone: equations (2) and (3)."""
+    queries, keys, common, values, logsumexp = residuals
+    values_cotangent, logsumexp_cotangent = cotangents
+    delta = jnp.swapaxes((values_cotangent * values).sum(axis=-1), 2, 3) - logsumexp_cotangent
+    rows = values_cotangent, logsumexp, delta
+
+    def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
+        call = select_block(ring, pair, queries, keys, common, source)
+        query, variant, key, value = _differentiate_block(ring, call, *_select(rows, pair[0]))
+        own_query, own_variant = own
+        own = _add(own_query, pair[0], query), jax.tree.map(jnp.add, own_variant, variant)
+        return own, (key, value)
+
+    own = _zeros_like((queries.query, common.variant))
+    (query, variant), (key, value) = _travel(
+        ring, visit, keys, own, _zeros_like((keys.key, keys.value))
+    )
+    return (
+        Queries(query.astype(queries.query.dtype), None, None),
+        Keys(key.astype(keys.key.dtype), value.astype(keys.value.dtype), None, None),
+        Common(variant, *[None] * (len(common) - 1)),
+    )
+
+
+_attend.defvjp(_attend_forward, _attend_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _receive(ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Array):
+    return _receive_forward(ring, queries, keys, common, logsumexp)[0]
+
+
+def _receive_forward(ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Array):
+    """Sum the weights c_b p_b of each key over the queries of all devices."""
+
+    def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
+        call = select_block(ring, pair, queries, keys, common, source)
+        return own, _receive_in_block(ring, call, _select(logsumexp, pair[0]))
+
+    _, received = _travel(ring, visit, keys, (), _zeros_like(keys.value))
+    received = jnp.swapaxes(received[..., 0], 2, 3)
+    return received, (queries, keys, common)
+
+
+def _receive_backward(ring: Ring, residuals: Any, cotangent: Any):
+    """Differentiate the sum of the outputs of attention whose values are the cotangents."""
+    queries, keys, common = residuals
+    value = jnp.swapaxes(cotangent, 2, 3)[..., None].astype(keys.value.dtype)
+
+    def attend_to_cotangents(query: Array, key: Array, variant: Variant) -> Array:
+        travelling = keys._replace(key=key, value=value)
+        owned = queries._replace(query=query), travelling, common._replace(variant=variant)
+        return _attend(ring, *owned)[0]
+
+    values, transpose = jax.vjp(attend_to_cotangents, queries.query, keys.key, common.variant)
+    ones = mark_varying(jnp.ones_like(values), varying_axes(values))
+    query, key, variant = transpose(ones)
+    return (
+        Queries(query, None, None),
+        Keys(key, None, None, None),
+        Common(variant, *[None] * (len(common) - 1)),
+        None,
+    )
+
+
+_receive.defvjp(_receive_forward, _receive_backward)
+
+
+def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tuple[Any, Any]:
+    """Let the keys visit one device after the other, together with a parcel of sums.
+
+    Args:
+      visit: Function of (pair of chunks, own, keys, device that the keys come from). It returns the
+        new `own`, and what this device adds to the parcel of the chunk of keys.
+      keys: Keys of this device.
+      own: Arrays that stay on this device.
+      parcel: Pytree of zeros that travels with the keys of this device. Axis 0 is the chunk.
+
+    Returns:
+      The last `own`, and the parcel of the keys of this device, after its return.
+    """
+    axes = varying_axes(keys)
+    own, parcel = mark_varying((own, parcel), axes)
+    device = lax.axis_index(ring.axis)
+
+    def step(own: Any, parcel: Any, keys: Keys, number: Any) -> tuple[Any, Any]:
+        # The parcel of these keys arrives while the block is computed. It is not read before.
+        parcel = ring.send(parcel, 1)
+        source = (device + ring.first - number) % ring.size
+
+        def visit_pair(carry: Any, pair: Pair) -> Any:
+            own, added = carry
+            own, addition = visit(pair, own, keys, source)
+            return own, _add(added, pair[1], addition)
+
+        zeros = mark_varying(jax.tree.map(jnp.zeros_like, parcel), axes)
+        own, added = _for_each(ring.list_pairs(), visit_pair, (own, zeros))
+        return own, jax.tree.map(jnp.add, parcel, added)
+
+    def step_and_send(carry: Any, number: Any) -> tuple[Any, None]:
+        own, parcel, keys = carry
+        next_keys = ring.send(keys, 1)  # The step does not need them: they travel meanwhile.
+        return (*step(own, parcel, keys, number), next_keys), None
+
+    carry = own, parcel, ring.send(keys, -ring.first)
+    last = ring.steps - 1
+    carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
+    own, parcel = step(*carry, last)
+    return own, ring.send(parcel, ring.first - last)
+
+
+def select_block(
+    ring: Ring,
+    pair: Pair,
+    queries: Queries,
+    keys: Keys,
+    common: Common,
+    source: Int[Array, ""],
+) -> AttentionCall:
+    """Return the attention call of one chunk of queries with one chunk of keys.
+
+    Args:
+      source: Index of the device that the keys come from.
+    """
+    queries, keys = _select(queries, pair[0]), _select(keys, pair[1])
+    length, count = queries.query.shape[1], keys.key.shape[1]
+    find_start = functools.partial(chunk_start, shards=ring.size, is_balanced=ring.is_balanced)
+    first_query = find_start(lax.axis_index(ring.axis), pair[0], length)
+    first_key = find_start(source, pair[1], count)
+    mask = queries.mask
+    if mask is not None and mask.shape[3] > 1:
+        mask = lax.dynamic_slice_in_dim(mask, first_key, count, axis=3)
+
+    def shift(lengths: Array | None, first: Array, longest: int) -> Array | None:
+        return None if lengths is None else jnp.clip(lengths - first, 0, longest)
+
+    return AttentionCall(
+        query=queries.query,
+        key=keys.key,
+        value=keys.value,
+        variant=common.variant,
+        mask=keys.mask if mask is None else mask,
+        query_lengths=shift(common.query_lengths, first_query, length),
+        key_lengths=shift(common.key_lengths, first_key, count),
+        query_segments=queries.segments,
+        key_segments=keys.segments,
+        offset=common.offset + first_query - first_key,
+        dropout_rate=common.dropout_rate,
+        dropout_words=common.dropout_words,
+        options=ring.options,
+        block_start=BlockStart(common.first_example, common.first_head, first_query, first_key),
+    )
+
+
+def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
+    """Return the values o_b and the logsumexp z_b of a block. Skip a block that is not visible."""
+    dtype = promote(call.query.dtype)
+    batch, length, heads, _ = call.query.shape
+
+    def run() -> tuple[Array, Array]:
+        values, logsumexp = _attend_to_block(
+            ring, call, call.query, call.variant, call.key, call.value
+        )
+        return values.astype(dtype), logsumexp
+
+    def skip() -> tuple[Array, Array]:
+        values = jnp.zeros((batch, length, heads, call.value.shape[-1]), dtype)
+        return values, jnp.full((batch, heads, length), -jnp.inf, dtype)
+
+    return _run_if_visible(call, run, skip)
+
+
+def _differentiate_block(
+    ring: Ring, call: AttentionCall, cotangent: Array, logsumexp: Logsumexp, delta: Logsumexp
+) -> tuple[Array, Any, Array, Array]:
+    """Return the gradients of query, variant, key and value of one block.
+
+    Args:
+      cotangent: Cotangent dO of the values.
+      logsumexp: Logsumexp z of each query, over all keys.
+      delta: Number D of each query.
+    """
+    inputs = call.query, call.variant, call.key, call.value
+
+    def run() -> Any:
+        (values, block_logsumexp), transpose = jax.vjp(
+            functools.partial(_attend_to_block, ring, call), *inputs
+        )
+        share = _share(block_logsumexp, logsumexp)
+        block_cotangent = (_per_value(share) * cotangent).astype(values.dtype)
+        products = (block_cotangent.astype(share.dtype) * values.astype(share.dtype)).sum(axis=-1)
+        gradients = transpose((block_cotangent, jnp.swapaxes(products, 1, 2) - share * delta))
+        return jax.tree.map(lambda x: x.astype(promote(x.dtype)), gradients)
+
+    return _run_if_visible(call, run, lambda: _zeros_like(inputs))
+
+
+def _receive_in_block(ring: Ring, call: AttentionCall, logsumexp: Logsumexp) -> Array:
+    """Return the attention that the keys of one block receive, in the shape of the values."""
+
+    def run() -> Array:
+        def attend_to(value: Array) -> tuple[Array, Array]:
+            return _attend_to_block(ring, call, call.query, call.variant, call.key, value)
+
+        values, transpose, block_logsumexp = jax.vjp(attend_to, call.value, has_aux=True)
+        share = _per_value(_share(block_logsumexp, logsumexp))
+        (received,) = transpose(share.astype(values.dtype))
+        return received.astype(promote(received.dtype))
+
+    return _run_if_visible(call, run, lambda: _zeros_like(call.value))
+
+
+def _attend_to_block(
+    ring: Ring, call: AttentionCall, query: Array, variant: Variant, key: Array, value: Array
+) -> tuple[Array, Array]:
+    """Return the values and the logsumexp of a block, as a function of differentiable arrays."""
+    call = call._replace(query=query, variant=variant, key=key, value=value)
+    with jax.default_matmul_precision(ring.precision):
+        attended = compute(call, ring.implementation)
+    return attended.values, attended.logsumexp
+
+
+def _run_if_visible(call: AttentionCall, run: Callable, skip: Callable) -> Any:
+    """Return run() if some entry of a block may be visible, otherwise skip().
+
+    Positions, lengths and segments decide. The mask is not read.
+    """
+    options, (length, count) = call.options, (call.query.shape[1], call.key.shape[1])
+    nearest_left, nearest_right = call.offset - (count - 1), call.offset + (length - 1)
+    left, right = options.window or (None, None)
+    right = 0 if options.is_causal else right
+    visible = jnp.ones_like(call.offset, bool)
+    if left is not None:
+        visible &= nearest_left <= left
+    if right is not None:
+        visible &= nearest_right >= -right
+    for lengths in (call.query_lengths, call.key_lengths):
+        if lengths is not None:
+            visible &= lengths > 0
+    if call.query_segments is not None:
+        queries, keys = call.query_segments, call.key_segments
+        visible &= queries.max(axis=1) >= keys.min(axis=1)
+        visible &= queries.min(axis=1) <= keys.max(axis=1)
+    axes = varying_axes(call)
+    return lax.cond(
+        mark_varying(visible.any(), axes),
+        lambda: mark_varying(run(), axes),
+        lambda: mark_varying(skip(), axes),
+    )
+
+
+def merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Merge the values and the logsumexp of two sets of keys: equation (1).
+
+    A query without a visible key has the logsumexp -inf. All gradients are finite.
+    """
+    peak = lax.stop_gradient(jnp.maximum(first[1], second[1]))
+    peak = jnp.where(jnp.isfinite(peak), peak, 0)
+    weights = [jnp.exp(logsumexp - peak) for _, logsumexp in (first, second)]
+    total = weights[0] + weights[1]
+    is_empty = total == 0
+    total = jnp.where(is_empty, 1, total)
+    values = _per_value(weights[0]) * first[0] + _per_value(weights[1]) * second[0]
+    logsumexp = jnp.where(is_empty, -jnp.inf, peak + jnp.log(total))
+    return values / _per_value(total), logsumexp
+
+
+def _share(part: Logsumexp, whole: Logsumexp) -> Logsumexp:
+    """Return exp(part - whole), the share of a block. It is 0 if the block has no visible key."""
+    return jnp.exp(jnp.where(jnp.isfinite(part), part - whole, -jnp.inf))
+
+
+def _per_value(numbers: Logsumexp) -> Float[Array, "B T N 1"]:
+    """Return one number for each query, in a shape that multiplies the values."""
+    return jnp.swapaxes(numbers, 1, 2)[..., None]
+
+
+def _for_each(pairs: list[Pair], visit: Callable[[Any, Pair], Any], carry: Any) -> Any:
+    """Call carry = visit(carry, pair) for each pair. Several pairs are a loop, compiled once."""
+    if len(pairs) == 1:
+        return visit(carry, pairs[0])
+    first, second = (jnp.asarray(column, jnp.int32) for column in zip(*pairs, strict=True))
+    return lax.scan(lambda carry, pair: (visit(carry, pair), None), carry, (first, second))[0]
+
+
+def _select(tree: Any, chunk: Any) -> Any:
+    """Return one chunk of all arrays of a pytree."""
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, chunk, keepdims=False), tree)
+
+
+def _replace(tree: Any, chunk: Any, new: Any) -> Any:
+    """Return a pytree with one chunk of all arrays replaced by a new one."""
+    return jax.tree.map(lambda x, y: lax.dynamic_update_index_in_dim(x, y, chunk, 0), tree, new)
+
+
+def _add(tree: Any, chunk: Any, addition: Any) -> Any:
+    """Return a pytree with an addition to one chunk of all arrays."""
+    return _replace(tree, chunk, jax.tree.map(jnp.add, _select(tree, chunk), addition))
+
+
+def _zeros_like(tree: Any) -> Any:
+    """Return zeros in the shapes of a pytree of arrays, in float32 or wider, for sums."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, promote(x.dtype)), tree)

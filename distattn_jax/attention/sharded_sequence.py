@@ -1,0 +1,397 @@
+"""Attention over a sharded sequence: each device computes its own queries, inside a `shard_map`.
+
+`sequence_plan` chooses between the two strategies, `ring` has the equations of the ring, and
+`sequence_order` exchanges chunks between devices.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Int
+
+from distattn_jax.attention import near_keys, ring, sequence_order
+from distattn_jax.attention.arguments import Attended, AttentionCall, BlockStart
+from distattn_jax.attention.fused import mesh as fused_mesh
+from distattn_jax.attention.fused.varying import mark_varying, varying_axes
+from distattn_jax.attention.implementations import compute
+from distattn_jax.attention.sequence_plan import Plan, SequenceAxis, make_plan
+
+
+class Placement(NamedTuple):
+    """Place of a device in the batch and the heads, which are sharded over other mesh axes.
+
+    Attributes:
+      first_example: Index of the first example of the device.
+      first_head: Index of the first query head of the device.
+      mask_travels: True if the mask has one row for all queries, so that it is sharded like keys.
+    """
+
+    first_example: Int[Array, ""]
+    first_head: Int[Array, ""]
+    mask_travels: bool
+
+
+def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Attended:
+    """Compute attention over a sharded sequence.
+
+    Args:
+      call: Arguments of `attention`.
+      name: Name of the implementation that computes one block of keys, or None.
+      axis: Mesh axis that shards the sequence.
+    """
+
+    def compute_shard(call: AttentionCall, placement: Placement) -> Attended:
+        plan = make_plan(call, name, axis)
+        run = _run_ring if plan.strategy == "ring" else _run_gathered
+        return run(call, name, axis, plan, placement)
+
+    def make_specs(batch: Any, heads: Any) -> Any:
+        per_query = PartitionSpec(batch, heads, axis.names)
+        return Attended(
+            values=PartitionSpec(batch, axis.names, heads),
+            received=per_query if call.options.received else None,
+            weights=per_query if call.options.weights else None,
+            logsumexp=per_query if call.options.logsumexp else None,
+        )
+
+    return run_on_shards(compute_shard, call, axis, make_specs)
+
+
+def visit_block(
+    call: AttentionCall,
+    name: str | None,
+    axis: SequenceAxis,
+    visit: Callable[[AttentionCall, Plan], None],
+) -> None:
+    """Call a function with the first block that an implementation computes, and with the plan.
+
+    Args:
+      call: Arguments of `attention`.
+      name: Name of the implementation, or None.
+      axis: Mesh axis that shards the sequence.
+      visit: Function of the call of the block. It is traced inside of a `shard_map`.
+    """
+
+    def visit_shard(call: AttentionCall, placement: Placement) -> Array:
+        plan = make_plan(call, name, axis)
+        if plan.strategy == "ring":
+            devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
+            block = ring.select_block(devices, (0, 0), *arrays, lax.axis_index(axis.names))
+        else:
+            block = next(_gather(call, axis, placement))
+        visit(block, plan)
+        return jnp.zeros(())
+
+    run_on_shards(visit_shard, call, axis, lambda batch, heads: PartitionSpec())
+
+
+def run_on_shards(
+    function: Callable[[AttentionCall, Placement], Any],
+    call: AttentionCall,
+    axis: SequenceAxis,
+    make_specs: Callable[[Any, Any], Any],
+) -> Any:
+    """Call a function on each device, with the shards of all arguments of `attention`.
+
+    Args:
+      function: Function of the call of one device.
+      call: Arguments of `attention`.
+      axis: Mesh axis that shards the sequence.
+      make_specs: Function of the mesh axes of batch and heads that returns the partition specs of
+        the results.
+    """
+    mask = call.mask
+    if axis.is_manual:
+        zero = jnp.int32(0)
+        travels = mask is not None and mask.shape[2:] == (1, call.key.shape[1])
+        return function(call, Placement(zero, zero, travels))
+    mesh = jax.typeof(call.query).sharding.mesh
+    mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
+    batch, heads = fused_mesh.batch_and_head_axes(mesh, call.query, reserved=axis.names)
+    call = fused_mesh.repeat_key_heads(call, fused_mesh.count_shards(mesh, heads))
+    specs = _make_specs(call, batch, heads, axis.names)
+    travels = mask is not None and mask.shape[2] == 1 < mask.shape[3]
+
+    def run(call: AttentionCall) -> Any:
+        first = [
+            lax.axis_index(names) * size if names else jnp.int32(0)
+            for names, size in ((batch, call.query.shape[0]), (heads, call.query.shape[2]))
+        ]
+        return function(call, Placement(*first, travels))
+
+    return jax.shard_map(
+        run,
+        mesh=mesh,
+        in_specs=(specs,),
+        out_specs=make_specs(batch, heads),
+        check_vma=False,
+    )(fused_mesh.reshard_explicit(call, mesh, specs))
+
+
+def _make_specs(call: AttentionCall, batch: Any, heads: Any, sequence: tuple[str, ...]) -> Any:
+    """Return `AttentionCall` that contains a partition spec in place of each array.
+
+    An axis of size 1 is shared, and not sharded. A mask of pairs is sharded along its queries.
+    """
+
+    def spec(array: Array | None, *names: Any) -> Any:
+        if array is None:
+            return None
+        return PartitionSpec(
+            *(None if size == 1 else name for size, name in zip(array.shape, names, strict=False))
+        )
+
+    mask = call.mask
+    columns = sequence if mask is not None and mask.shape[2] == 1 else None
+    return call._replace(
+        query=PartitionSpec(batch, sequence, heads),
+        key=PartitionSpec(batch, sequence, heads),
+        value=PartitionSpec(batch, sequence, heads),
+        variant=jax.tree.map(lambda leaf: spec(leaf, heads), call.variant),
+        mask=spec(mask, batch, heads, sequence, columns),
+        query_lengths=spec(call.query_lengths, batch),
+        key_lengths=spec(call.key_lengths, batch),
+        query_segments=spec(call.query_segments, batch, sequence),
+        key_segments=spec(call.key_segments, batch, sequence),
+        offset=spec(call.offset, batch),
+        dropout_rate=spec(call.dropout_rate),
+        dropout_words=spec(call.dropout_words),
+    )
+
+
+def _run_ring(
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
+) -> Attended:
+    """Compute the outputs of one device: keys and values travel around a ring."""
+
+    def attend(call: AttentionCall) -> Attended:
+        devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
+        values, logsumexp = ring.attend(devices, *arrays)
+        received = None
+        if call.options.received:
+            received = ring.receive(devices, *arrays, logsumexp)
+        attended = Attended(
+            values=_join(values, 1),
+            received=None if received is None else _join(received, 2),
+            logsumexp=_join(logsumexp, 2),
+        )
+        if not plan.balances:
+            return attended
+        return Attended(
+            *(
+                None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
+                for x, index in zip(attended, (1, 2, 2, 2), strict=True)
+            )
+        )
+
+    attended = _attend_to_near_keys(call, name, axis, plan, attend) if plan.halos else attend(call)
+    return attended._replace(
+        values=attended.values.astype(call.value.dtype),
+        logsumexp=attended.logsumexp if call.options.logsumexp else None,
+    )
+
+
+def _attend_to_near_keys(
+    call: AttentionCall,
+    name: str | None,
+    axis: SequenceAxis,
+    plan: Plan,
+    attend: Callable[[AttentionCall], Attended],
+) -> Attended:
+    """Compute the outputs of one device with the first halo that is large enough for all heads.
+
+    Args:
+      attend: Function for heads that need more keys.
+    """
+    devices = _make_ring(call, name, axis, plan)
+    axes = varying_axes(call)
+    call = mark_varying(call, axes)
+
+    def attend_with_halo(call: AttentionCall, halo: int) -> Attended:
+        values, logsumexp = near_keys.attend(devices, call, halo)
+        return Attended(values, logsumexp=logsumexp)
+
+    # Checkpoint the branches, so that their residuals are not stored when another branch runs.
+    branches = [
+        jax.checkpoint(functools.partial(attend_with_halo, halo=halo)) for halo in plan.halos
+    ]
+    return lax.switch(
+        near_keys.select_halo(call, plan.halos, devices),
+        [
+            lambda call, branch=branch: mark_varying(branch(call), axes)
+            for branch in (*branches, attend)
+        ],
+        call,
+    )
+
+
+def _make_ring(call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan) -> ring.Ring:
+    """Return the description of the devices that share the sequence."""
+    return ring.Ring(
+        axis=axis.names,
+        size=axis.size,
+        first=plan.first,
+        steps=plan.steps,
+        is_balanced=plan.balances or axis.sequence.order == "balanced",
+        implementation=name,
+        precision=jax.config.jax_default_matmul_precision,
+        options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
+    )
+
+
+def _prepare_ring(
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
+) -> tuple[ring.Ring, ring.Queries, ring.Keys, ring.Common]:
+    """Return the description of the ring, and the arrays of one device."""
+    if plan.balances:
+        balance = functools.partial(sequence_order.balance_shard, names=axis.names, size=axis.size)
+        call = _reorder(call, placement, balance)
+    devices = _make_ring(call, name, axis, plan)
+    return devices, *_split(call, axis, placement, devices.is_balanced)
+
+
+def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> AttentionCall:
+    """Reorder the arrays of one device along their axes of queries or keys.
+
+    The columns of a mask of pairs stay in order, because each device has all of them.
+    """
+    arrays: dict[str, Any] = {
+        field: reorder(getattr(call, field), axis=1)
+        for field in ("query", "key", "value", "query_segments", "key_segments")
+        if getattr(call, field) is not None
+    }
+    if call.mask is not None and placement.mask_travels:
+        arrays["mask"] = reorder(call.mask, axis=3)
+    elif call.mask is not None and call.mask.shape[2] > 1:
+        arrays["mask"] = reorder(call.mask, axis=2)
+    return call._replace(**arrays)
+
+
+def _split(
+    call: AttentionCall, axis: SequenceAxis, placement: Placement, is_balanced: bool
+) -> tuple[ring.Queries, ring.Keys, ring.Common]:
+    """Divide the call of one device into arrays that stay, arrays that travel, and shared arrays.
+
+    Args:
+      is_balanced: If True, each shard has two chunks.
+    """
+
+    def split(x: Array | None, index: int) -> Any:
+        if x is None:
+            return None
+        return jnp.stack(jnp.split(x, 2, index)) if is_balanced else x[None]
+
+    row_mask = column_mask = None
+    if call.mask is not None and placement.mask_travels:
+        column_mask = split(call.mask, 3)
+    elif call.mask is not None:
+        mask = call.mask
+        if mask.shape[3] > 1 and axis.sequence.order == "balanced":
+            mask = sequence_order.from_balanced_order(mask, axis.size, axis=3)
+        has_rows = mask.shape[2] > 1
+        row_mask = split(mask, 2) if has_rows else jnp.stack([mask] * (1 + is_balanced))
+    return (
+        ring.Queries(split(call.query, 1), row_mask, split(call.query_segments, 1)),
+        ring.Keys(
+            split(call.key, 1), split(call.value, 1), column_mask, split(call.key_segments, 1)
+        ),
+        ring.Common(
+            variant=call.variant,
+            query_lengths=call.query_lengths,
+            key_lengths=call.key_lengths,
+            offset=call.offset,
+            dropout_rate=call.dropout_rate,
+            dropout_words=call.dropout_words,
+            first_example=placement.first_example,
+            first_head=placement.first_head,
+        ),
+    )
+
+
+def _join(chunks: Iterable[Array], index: int) -> Array:
+    """Concatenate the chunks of a shard along an axis. It is the inverse of splitting."""
+    return jnp.concatenate(list(chunks), axis=index)
+
+
+def _run_gathered(
+    call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
+) -> Attended:
+    """Compute the outputs of one device, after it has gathered all keys and values."""
+    chunks = [compute(chunk, name) for chunk in _gather(call, axis, placement)]
+    values, received, weights, logsumexp = (
+        None if parts[0] is None else parts for parts in zip(*chunks, strict=True)
+    )
+
+    def reorder(x: Array, index: int) -> Array:
+        is_balanced = axis.sequence.order == "balanced"
+        return sequence_order.to_balanced_order(x, axis.size, index) if is_balanced else x
+
+    if received is not None:
+        total = reorder(sum(received[1:], start=received[0]), 2)
+        received = lax.psum_scatter(total, axis.names, scatter_dimension=2, tiled=True)
+    return Attended(
+        values=_join(values, 1),
+        received=received,
+        weights=None if weights is None else reorder(_join(weights, 2), 3),
+        logsumexp=None if logsumexp is None else _join(logsumexp, 2),
+    )
+
+
+def _gather(
+    call: AttentionCall, axis: SequenceAxis, placement: Placement
+) -> Iterator[AttentionCall]:
+    """Gather all keys and values. Yield the call of each chunk of queries of this device."""
+    is_balanced = axis.sequence.order == "balanced"
+
+    def reorder(x: Array, index: int) -> Array:
+        return sequence_order.from_balanced_order(x, axis.size, index) if is_balanced else x
+
+    def gather(x: Array | None, index: int) -> Any:
+        if x is None:
+            return None
+        return reorder(lax.all_gather(x, axis.names, axis=index, tiled=True), index)
+
+    mask = call.mask
+    if mask is not None and placement.mask_travels:
+        mask = gather(mask, 3)
+    elif mask is not None and mask.shape[3] > 1:
+        mask = reorder(mask, 3)
+    call = call._replace(
+        key=gather(call.key, 1),
+        value=gather(call.value, 1),
+        key_segments=gather(call.key_segments, 1),
+        mask=mask,
+        options=dataclasses.replace(call.options, aligned=False),
+    )
+    return _divide_queries(call, axis, placement, is_balanced)
+
+
+def _divide_queries(
+    call: AttentionCall, axis: SequenceAxis, placement: Placement, is_balanced: bool
+) -> Iterator[AttentionCall]:
+    """Yield the call of each chunk of the queries of one device, with all keys."""
+    count = 2 if is_balanced else 1
+    length = call.query.shape[1] // count
+    for chunk in range(count):
+        rows = slice(chunk * length, (chunk + 1) * length)
+        start = sequence_order.chunk_start(
+            lax.axis_index(axis.names), chunk, length, axis.size, is_balanced=is_balanced
+        )
+        mask, segments, lengths = call.mask, call.query_segments, call.query_lengths
+        has_rows = mask is not None and mask.shape[2] > 1
+        yield call._replace(
+            query=call.query[:, rows],
+            mask=mask[:, :, rows] if has_rows else mask,
+            query_segments=None if segments is None else segments[:, rows],
+            query_lengths=None if lengths is None else jnp.clip(lengths - start, 0, length),
+            offset=call.offset + start,
+            block_start=BlockStart(
+                placement.first_example, placement.first_head, start, jnp.zeros_like(start)
+            ),
+        )
