@@ -80,7 +80,7 @@ def _run(
       widths: Widths of a head that the kernels support.
       max_table_distance: See `attend.Settings`.
     """
-    settings, inputs = _prepare(call, widths, multiplies_tables)
+    settings, inputs = _prepare(call, widths, max_table_distance)
     kernels = interpreter.select_kernels(make_kernels)
     attend_on_device = functools.partial(attend.attend, kernels, settings)
     values, received, logsumexp = mesh.run_sharded(attend_on_device, inputs)
@@ -88,7 +88,7 @@ def _run(
 
 
 def _prepare(
-    call: AttentionCall, widths: tuple[int, ...], multiplies_tables: bool
+    call: AttentionCall, widths: tuple[int, ...], max_table_distance: int = 0
 ) -> tuple[attend.Settings, attend.Inputs]:
     """Return the static settings and the arrays of a call, for the kernels."""
     options = call.options
@@ -131,7 +131,7 @@ def find_local_distance(call: AttentionCall) -> Int[Array, ""]:
 
     It is `UNBOUNDED` if there is no such distance. `may_be_local` must be true for the variant.
     """
-    settings, inputs = _prepare(call, TPU_WIDTHS, multiplies_tables=False)
+    settings, inputs = _prepare(call, TPU_WIDTHS)
     plan, operands = attend.prepare(settings, inputs)
     if plan.tolerance is None:
         return jnp.int32(UNBOUNDED)
