@@ -78,10 +78,10 @@ class Explanation(NamedTuple):
             first = {"none": "the call raises an error"}
             if choice.implementation is not None:
                 first = {choice.implementation: "chosen"}
-            lines = first | choice.passed_over
+            reasons = first | choice.passed_over
             rows += [
                 ("" if i else choice.device, name, text)
-                for i, (name, text) in enumerate(lines.items())
+                for i, (name, text) in enumerate(reasons.items())
             ]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
         lines = [

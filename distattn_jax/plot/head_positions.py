@@ -129,7 +129,7 @@ def describe_heads(
 
 def _describe_distance_aware(every_head: DistanceAware, distances: np.ndarray) -> HeadPositions:
     """Return w, the parameters of the mapping such as v, and the curve of the coefficient."""
-    names = MAPPING_PARAMETER_NAMES.get(every_head.mapping, ())
+    names = MAPPING_PARAMETER_NAMES.get(every_head.mapping, ())  # type: ignore[arg-type]
     numbers = _name_numbers(("w", *names), (every_head.weight, every_head.shape))
     y = _evaluate(every_head, lambda head, positions: head.coefficients(positions), distances)
     curves = [Curves("coefficient f(w|i − j|)", "distance |i − j|", distances, y, 1.0)]
@@ -141,7 +141,7 @@ def _describe_sides(every_head: TwoSided, offsets: np.ndarray, causal: bool) -> 
     curves: list[Curves] = []
     numbers: dict[str, np.ndarray] = {}
     if every_head.weight is not None:
-        names = ("w", *MAPPING_PARAMETER_NAMES.get(every_head.mapping, ()))
+        names = ("w", *MAPPING_PARAMETER_NAMES.get(every_head.mapping, ()))  # type: ignore[arg-type]
         numbers |= _name_numbers(names, (every_head.weight, every_head.shape))
         y = _evaluate(every_head, lambda head, positions: head.factor(positions), -offsets)
         curves.append(Curves("factor f(w|i − j|)", KEY_OFFSET_LABEL, offsets, y, 1.0))

@@ -60,6 +60,7 @@ def view_bias(context: WarpgroupContext, tile: Tile) -> TileView:
     """
     scoring = context.score_map.scoring
     bias = scoring.score_zeros(tile.load_diagonals)
+    assert bias is not None, "only a scoring with a bias has tiles of a bias"
     tile_scores = TileScores(bias, products=mosaic.full(tile.shape, 0.0))
     return TileView(scoring, tile_scores, None, view_visibility(context, tile), coefficients=None)
 

@@ -335,11 +335,11 @@ def _both(a: Any, b: Any) -> Any:
 
 
 def _integer(number: int) -> ir.Value:
-    return arith.constant(ir.IntegerType.get_signless(32), number)
+    return arith.constant(ir.IntegerType.get_signless(32), number)  # type: ignore[call-arg, arg-type]
 
 
 def _long(number: int) -> ir.Value:
-    return arith.constant(ir.IntegerType.get_signless(64), number)
+    return arith.constant(ir.IntegerType.get_signless(64), number)  # type: ignore[call-arg, arg-type]
 
 
 def _extend(number: ir.Value) -> ir.Value:
