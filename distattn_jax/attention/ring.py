@@ -47,6 +47,8 @@ from distattn_jax.attention.implementations import compute
 from distattn_jax.attention.sequence_order import chunk_start
 from distattn_jax.attention.variants import Variant, promote
 
+MOST_UNROLLED = 3  # steps that are no loop, as those of a window: the first then sends no zeros
+
 Pair = tuple[Any, Any]  # index of a chunk of queries, and index of a chunk of keys
 Visit = Callable[[Pair, Any, Any, Array], tuple[Any, Any]]
 Logsumexp = Float[Array, "B N T"]
@@ -65,6 +67,7 @@ class Ring:
         r + first - t.
       is_balanced: If True, a shard consists of two chunks, as `sequence_order` explains. Otherwise
         it is one chunk of consecutive positions.
+      pairs: Pairs (chunk of queries, chunk of keys) that a device attends to in each step.
       implementation: Name of the implementation that computes a block. None selects one.
       precision: Default precision of matrix products in JAX, also for the backward pass.
       options: Options of each block.
@@ -75,21 +78,10 @@ class Ring:
     first: int
     steps: int
     is_balanced: bool
+    pairs: tuple[Pair, ...]
     implementation: str | None
     precision: str | None
     options: Options
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks of a shard. The positions of a chunk are consecutive."""
-        return 2 if self.is_balanced else 1
-
-    def list_pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs (chunk of queries, chunk of keys) of which some entries are visible."""
-        pairs = [(a, b) for a in range(self.chunks) for b in range(self.chunks)]
-        if self.is_balanced and self.options.is_causal and self.options.aligned:
-            pairs.remove((0, 1))  # Every early query is before every late key.
-        return pairs
 
     def send(self, tree: Any, distance: int) -> Any:
         """Send arrays from each device r to the device r + distance."""
@@ -139,10 +131,7 @@ class Common(NamedTuple):
 def attend(
     ring: Ring, queries: Queries, keys: Keys, common: Common
 ) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
-    """Return the values and the logsumexp of the queries of this device, with all keys.
-
-    The values are float32 or wider.
-    """
+    """Return the values and the logsumexp of the queries of this device, with all keys."""
     arguments = queries, keys, common
     return _attend(ring, *mark_varying(arguments, varying_axes(arguments)))
 
@@ -159,8 +148,10 @@ def receive(
     common = common._replace(variant=variant, dropout_rate=None, dropout_words=None)
     # Received attention is separate for each query head.
     group_size = queries.query.shape[3] // keys.key.shape[3]
-    keys = keys._replace(key=jnp.repeat(keys.key, group_size, axis=3))
-    keys = keys._replace(value=jnp.zeros_like(keys.key[..., :1], keys.value.dtype))
+    key = jnp.repeat(keys.key, group_size, axis=3)
+    # Kernels need one dtype for all arrays.
+    dtype = jnp.promote_types(key.dtype, keys.value.dtype)
+    keys = keys._replace(key=key, value=jnp.zeros((*key.shape[:-1], 1), dtype))
     arguments = queries, keys, common, lax.stop_gradient(logsumexp)
     return _receive(ring, *mark_varying(arguments, varying_axes(arguments)))
 
@@ -182,15 +173,17 @@ def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
         chunk = _select(merged, pair[0])
         return _replace(merged, pair[0], merge(chunk, _compute_block(ring, call))), ()
 
-    merged, _ = _travel(ring, visit, keys, (values, logsumexp), ())
-    return merged, (queries, keys, common, *merged)
+    (values, logsumexp), _ = _travel(ring, visit, keys, (values, logsumexp), ())
+    outputs = values.astype(keys.value.dtype), logsumexp
+    return outputs, (queries, keys, common, *outputs)
 
 
 def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     """Differentiate each block alone: equations (2) and (3)."""
     queries, keys, common, values, logsumexp = residuals
     values_cotangent, logsumexp_cotangent = cotangents
-    delta = jnp.swapaxes((values_cotangent * values).sum(axis=-1), 2, 3) - logsumexp_cotangent
+    products = values_cotangent.astype(logsumexp.dtype) * values.astype(logsumexp.dtype)
+    delta = jnp.swapaxes(products.sum(axis=-1), 2, 3) - logsumexp_cotangent
     rows = values_cotangent, logsumexp, delta
 
     def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
@@ -273,8 +266,9 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
     device = lax.axis_index(ring.axis)
 
     def step(own: Any, parcel: Any, keys: Keys, number: Any) -> tuple[Any, Any]:
-        # The parcel of these keys arrives while the block is computed. It is not read before.
-        parcel = ring.send(parcel, 1)
+        if not isinstance(number, int) or number > 0:
+            # The parcel of these keys arrives while the block is computed. It is not read before.
+            parcel = ring.send(parcel, 1)
         source = (device + ring.first - number) % ring.size
 
         def visit_pair(carry: Any, pair: Pair) -> Any:
@@ -283,7 +277,7 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
             return own, _add(added, pair[1], addition)
 
         zeros = mark_varying(jax.tree.map(jnp.zeros_like, parcel), axes)
-        own, added = _for_each(ring.list_pairs(), visit_pair, (own, zeros))
+        own, added = _for_each(ring.pairs, visit_pair, (own, zeros))
         return own, jax.tree.map(jnp.add, parcel, added)
 
     def step_and_send(carry: Any, number: Any) -> tuple[Any, None]:
@@ -293,7 +287,11 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
 
     carry = own, parcel, ring.send(keys, -ring.first)
     last = ring.steps - 1
-    carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
+    if ring.steps <= MOST_UNROLLED:
+        for number in range(last):
+            carry, _ = step_and_send(carry, number)
+    else:
+        carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
     own, parcel = step(*carry, last)
     return own, ring.send(parcel, ring.first - last)
 
@@ -464,7 +462,7 @@ def _per_value(numbers: Logsumexp) -> Float[Array, "B T N 1"]:
     return jnp.swapaxes(numbers, 1, 2)[..., None]
 
 
-def _for_each(pairs: list[Pair], visit: Callable[[Any, Pair], Any], carry: Any) -> Any:
+def _for_each(pairs: tuple[Pair, ...], visit: Callable[[Any, Pair], Any], carry: Any) -> Any:
     """Call carry = visit(carry, pair) for each pair. Several pairs are a loop, compiled once."""
     if len(pairs) == 1:
         return visit(carry, pairs[0])

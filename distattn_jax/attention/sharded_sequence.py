@@ -191,10 +191,7 @@ def _run_ring(
         )
 
     attended = _attend_to_near_keys(call, name, axis, plan, attend) if plan.halos else attend(call)
-    return attended._replace(
-        values=attended.values.astype(call.value.dtype),
-        logsumexp=attended.logsumexp if call.options.logsumexp else None,
-    )
+    return attended if call.options.logsumexp else attended._replace(logsumexp=None)
 
 
 def _attend_to_near_keys(
@@ -233,12 +230,19 @@ def _attend_to_near_keys(
 
 def _make_ring(call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan) -> ring.Ring:
     """Return the description of the devices that share the sequence."""
+    is_balanced = plan.balances or axis.sequence.order == "balanced"
+    chunks = range(2 if is_balanced else 1)
+    pairs = [(a, b) for a in chunks for b in chunks]
+    is_square = call.query.shape[1] == call.key.shape[1]
+    if is_balanced and call.options.is_causal and call.options.aligned and is_square:
+        pairs.remove((0, 1))  # Every early query is before every late key.
     return ring.Ring(
         axis=axis.names,
         size=axis.size,
         first=plan.first,
         steps=plan.steps,
-        is_balanced=plan.balances or axis.sequence.order == "balanced",
+        is_balanced=is_balanced,
+        pairs=tuple(pairs),
         implementation=name,
         precision=jax.config.jax_default_matmul_precision,
         options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
