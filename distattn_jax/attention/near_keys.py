@@ -122,6 +122,7 @@ def attend(
     )
     with jax.default_matmul_precision(ring.precision):
         attended = compute(near, ring.implementation)
+    assert attended.logsumexp is not None, "the options request it"
     block = attended.values.astype(promote(call.query.dtype)), attended.logsumexp
     values, logsumexp = merge(block, _average_far_keys(ring, call, near, visible))
     return values.astype(call.value.dtype), logsumexp
@@ -146,7 +147,7 @@ def _shift_lengths(ring: Ring, call: AttentionCall) -> Int[Array, " B"] | None:
 
 
 def _average_far_keys(
-    ring: Ring, call: AttentionCall, near: AttentionCall, visible: Array
+    ring: Ring, call: AttentionCall, near: Any, visible: Array
 ) -> tuple[Any, Any]:
     """Return the values and the logsumexp of all keys that are not near, whose scores are 0.
 
