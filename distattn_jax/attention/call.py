@@ -218,10 +218,8 @@ def prepare_call(
     second result is the mesh axis that shards the sequence, or None.
     """
     validation.check_arrays(query, key, value)
-    query, key, value = (
-        jnp.asarray(x, None if precision is None else ROUNDED.get(precision))
-        for x in (query, key, value)
-    )
+    dtype = None if precision is None else ROUNDED.get(precision)
+    query, key, value = (jnp.asarray(x, dtype) for x in (query, key, value))
     axis = find_axis(query, key, sequence)
     shards = 1 if axis is None else axis.manual_shards
     batch, queries, heads, width = query.shape

@@ -84,11 +84,11 @@ class Explanation(NamedTuple):
                 for i, (name, text) in enumerate(reasons.items())
             ]
         widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [
+        table = [
             f"{device:{widths[0]}}  {name:{widths[1]}}  {text}".rstrip()
             for device, name, text in rows
         ]
-        return "\n".join(lines + [f"sequence: {self.sequence}"] * (self.sequence is not None))
+        return "\n".join(table + [f"sequence: {self.sequence}"] * (self.sequence is not None))
 
 
 def explain(call: AttentionCall, name: str | None, axis: SequenceAxis | None = None) -> Explanation:

@@ -160,8 +160,10 @@ def _make_dropout(call: AttentionCall) -> dict[str, Array]:
         start.example + jnp.arange(batch, dtype=jnp.int32)[:, None],
         start.head + jnp.arange(heads, dtype=jnp.int32)[None, :],
     )
-    numbers = (start.query, start.key, drop_threshold(call.dropout_rate))
-    shared = (jnp.broadcast_to(x.astype(jnp.uint32), (batch, heads)) for x in numbers)
+    shared = [
+        jnp.broadcast_to(number.astype(jnp.uint32), (batch, heads))
+        for number in (start.query, start.key, drop_threshold(call.dropout_rate))
+    ]
     return {
         "dropout_words": jnp.stack((query_words, key_words, *shared), axis=-1),
         "dropout_scale": jnp.broadcast_to(kept_scale(call.dropout_rate), (batch, heads, 1)),

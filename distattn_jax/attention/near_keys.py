@@ -89,8 +89,6 @@ def attend(
 ) -> tuple[Float[Array, "B T N E"], Float[Array, "B N T"]]:
     """Return the values and the logsumexp of the queries of this device, with all keys.
 
-    The values are float32 or wider.
-
     Args:
       ring: Description of the devices that share the sequence.
       call: Call of this device.
@@ -124,8 +122,10 @@ def attend(
     )
     with jax.default_matmul_precision(ring.precision):
         attended = compute(near, ring.implementation)
+    assert attended.logsumexp is not None, "the options request it"
     block = attended.values.astype(promote(call.query.dtype)), attended.logsumexp
-    return merge(block, _average_far_keys(ring, call, near, visible))
+    values, logsumexp = merge(block, _average_far_keys(ring, call, near, visible))
+    return values.astype(call.value.dtype), logsumexp
 
 
 def _find_visible_keys(ring: Ring, call: AttentionCall) -> Bool[Array, "_ 1 1 S"]:
@@ -147,7 +147,7 @@ def _shift_lengths(ring: Ring, call: AttentionCall) -> Int[Array, " B"] | None:
 
 
 def _average_far_keys(
-    ring: Ring, call: AttentionCall, near: AttentionCall, visible: Array
+    ring: Ring, call: AttentionCall, near: Any, visible: Array
 ) -> tuple[Any, Any]:
     """Return the values and the logsumexp of all keys that are not near, whose scores are 0.
 

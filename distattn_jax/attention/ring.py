@@ -47,8 +47,10 @@ from distattn_jax.attention.implementations import compute
 from distattn_jax.attention.sequence_order import chunk_start
 from distattn_jax.attention.variants import Variant, promote
 
+MOST_UNROLLED = 3  # steps that are no loop, as those of a window: the first then sends no zeros
+
 Pair = tuple[Any, Any]  # index of a chunk of queries, and index of a chunk of keys
-Visit = Callable[[Pair, Any, Any, Array], tuple[Any, Any]]
+Visit = Callable[[Pair, Any, Any, Array], tuple[Any, Any]]  # see `_travel`
 Logsumexp = Float[Array, "B N T"]
 
 
@@ -65,6 +67,7 @@ class Ring:
         r + first - t.
       is_balanced: If True, a shard consists of two chunks, as `sequence_order` explains. Otherwise
         it is one chunk of consecutive positions.
+      pairs: Pairs (chunk of queries, chunk of keys) that a device attends to in each step.
       implementation: Name of the implementation that computes a block. None selects one.
       precision: Default precision of matrix products in JAX, also for the backward pass.
       options: Options of each block.
@@ -75,21 +78,10 @@ class Ring:
     first: int
     steps: int
     is_balanced: bool
+    pairs: tuple[Pair, ...]
     implementation: str | None
     precision: str | None
     options: Options
-
-    @property
-    def chunks(self) -> int:
-        """Number of chunks of a shard. The positions of a chunk are consecutive."""
-        return 2 if self.is_balanced else 1
-
-    def list_pairs(self) -> list[tuple[int, int]]:
-        """Return the pairs (chunk of queries, chunk of keys) of which some entries are visible."""
-        pairs = [(a, b) for a in range(self.chunks) for b in range(self.chunks)]
-        if self.is_balanced and self.options.is_causal and self.options.aligned:
-            pairs.remove((0, 1))  # Every early query is before every late key.
-        return pairs
 
     def send(self, tree: Any, distance: int) -> Any:
         """Send arrays from each device r to the device r + distance."""
@@ -136,154 +128,169 @@ class Common(NamedTuple):
     first_head: Int[Array, ""]
 
 
-def attend(
-    ring: Ring, queries: Queries, keys: Keys, common: Common
-) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
-    """Return the values and the logsumexp of the queries of this device, with all keys.
+class Shard(NamedTuple):
+    """All arrays of one device. `keys` are those that have arrived, or the device's own."""
 
-    The values are float32 or wider.
-    """
-    arguments = queries, keys, common
-    return _attend(ring, *mark_varying(arguments, varying_axes(arguments)))
+    queries: Queries
+    keys: Keys
+    common: Common
+
+
+def attend(ring: Ring, shard: Shard) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
+    """Return the values and the logsumexp of the queries of this device, with all keys."""
+    return _attend(ring, mark_varying(shard, varying_axes(shard)))
 
 
 def receive(
-    ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Float[Array, "C B N T"]
+    ring: Ring, shard: Shard, logsumexp: Float[Array, "C B N T"]
 ) -> Float[Array, "C B N S"]:
     """Return the attention that the keys of this device receive from the queries of all devices.
 
     Args:
+      ring: Description of the devices.
+      shard: Arrays of this device.
       logsumexp: Logsumexp of the queries of this device, with all keys: a result of `attend`.
     """
+    queries, keys, common = shard
     variant = common.variant.with_plain_values()
     common = common._replace(variant=variant, dropout_rate=None, dropout_words=None)
     # Received attention is separate for each query head.
     group_size = queries.query.shape[3] // keys.key.shape[3]
-    keys = keys._replace(key=jnp.repeat(keys.key, group_size, axis=3))
-    keys = keys._replace(value=jnp.zeros_like(keys.key[..., :1], keys.value.dtype))
-    arguments = queries, keys, common, lax.stop_gradient(logsumexp)
+    key = jnp.repeat(keys.key, group_size, axis=3)
+    # Kernels need one dtype for all arrays.
+    dtype = jnp.promote_types(key.dtype, keys.value.dtype)
+    keys = keys._replace(key=key, value=jnp.zeros((*key.shape[:-1], 1), dtype))
+    arguments = Shard(queries, keys, common), lax.stop_gradient(logsumexp)
     return _receive(ring, *mark_varying(arguments, varying_axes(arguments)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(ring: Ring, queries: Queries, keys: Keys, common: Common):
-    return _attend_forward(ring, queries, keys, common)[0]
+def _attend(ring: Ring, shard: Shard):
+    return _attend_forward(ring, shard)[0]
 
 
-def _attend_forward(ring: Ring, queries: Queries, keys: Keys, common: Common):
+def _attend_forward(ring: Ring, shard: Shard):
     """Merge the blocks of keys as they arrive: equation (1)."""
-    chunks, batch, length, heads, _ = queries.query.shape
-    dtype = promote(queries.query.dtype)
-    values = jnp.zeros((chunks, batch, length, heads, keys.value.shape[-1]), dtype)
+    query, value = shard.queries.query, shard.keys.value
+    chunks, batch, length, heads, _ = query.shape
+    dtype = promote(query.dtype)
+    values = jnp.zeros((chunks, batch, length, heads, value.shape[-1]), dtype)
     logsumexp = jnp.full((chunks, batch, heads, length), -jnp.inf, dtype)
 
-    def visit(pair: Pair, merged: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = select_block(ring, pair, queries, keys, common, source)
-        chunk = _select(merged, pair[0])
-        return _replace(merged, pair[0], merge(chunk, _compute_block(ring, call))), ()
+    def visit(pair: Pair, merged: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
+        block = _compute_block(ring, select_block(ring, pair, arrived, source))
+        return _replace(merged, pair[0], merge(_select(merged, pair[0]), block)), ()
 
-    merged, _ = _travel(ring, visit, keys, (values, logsumexp), ())
-    return merged, (queries, keys, common, *merged)
+    (values, logsumexp), _ = _travel(ring, visit, shard, (values, logsumexp), ())
+    outputs = values.astype(value.dtype), logsumexp
+    return outputs, (shard, *outputs)
 
 
 def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     """Differentiate each block alone: equations (2) and (3)."""
-    queries, keys, common, values, logsumexp = residuals
+    shard, values, logsumexp = residuals
     values_cotangent, logsumexp_cotangent = cotangents
-    delta = jnp.swapaxes((values_cotangent * values).sum(axis=-1), 2, 3) - logsumexp_cotangent
+    products = values_cotangent.astype(logsumexp.dtype) * values.astype(logsumexp.dtype)
+    delta = jnp.swapaxes(products.sum(axis=-1), 2, 3) - logsumexp_cotangent
     rows = values_cotangent, logsumexp, delta
 
-    def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = select_block(ring, pair, queries, keys, common, source)
+    def visit(pair: Pair, own: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
+        call = select_block(ring, pair, arrived, source)
         query, variant, key, value = _differentiate_block(ring, call, *_select(rows, pair[0]))
         own_query, own_variant = own
         own = _add(own_query, pair[0], query), jax.tree.map(jnp.add, own_variant, variant)
         return own, (key, value)
 
+    queries, keys, common = shard
     own = _zeros_like((queries.query, common.variant))
-    (query, variant), (key, value) = _travel(
-        ring, visit, keys, own, _zeros_like((keys.key, keys.value))
-    )
-    return (
-        Queries(query.astype(queries.query.dtype), None, None),
-        Keys(key.astype(keys.key.dtype), value.astype(keys.value.dtype), None, None),
-        Common(variant, *[None] * (len(common) - 1)),
-    )
+    parcel = _zeros_like((keys.key, keys.value))
+    (query, variant), (key, value) = _travel(ring, visit, shard, own, parcel)
+    key, value = key.astype(keys.key.dtype), value.astype(keys.value.dtype)
+    return (_make_gradient(query.astype(queries.query.dtype), variant, key, value),)
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _receive(ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Array):
-    return _receive_forward(ring, queries, keys, common, logsumexp)[0]
+def _receive(ring: Ring, shard: Shard, logsumexp: Array):
+    return _receive_forward(ring, shard, logsumexp)[0]
 
 
-def _receive_forward(ring: Ring, queries: Queries, keys: Keys, common: Common, logsumexp: Array):
+def _receive_forward(ring: Ring, shard: Shard, logsumexp: Array):
     """Sum the weights c_b p_b of each key over the queries of all devices."""
 
-    def visit(pair: Pair, own: Any, keys: Keys, source: Int[Array, ""]) -> tuple[Any, Any]:
-        call = select_block(ring, pair, queries, keys, common, source)
+    def visit(pair: Pair, own: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
+        call = select_block(ring, pair, arrived, source)
         return own, _receive_in_block(ring, call, _select(logsumexp, pair[0]))
 
-    _, received = _travel(ring, visit, keys, (), _zeros_like(keys.value))
-    received = jnp.swapaxes(received[..., 0], 2, 3)
-    return received, (queries, keys, common)
+    _, received = _travel(ring, visit, shard, (), _zeros_like(shard.keys.value))
+    return jnp.swapaxes(received[..., 0], 2, 3), shard
 
 
-def _receive_backward(ring: Ring, residuals: Any, cotangent: Any):
+def _receive_backward(ring: Ring, shard: Shard, cotangent: Any):
     """Differentiate the sum of the outputs of attention whose values are the cotangents."""
-    queries, keys, common = residuals
+    queries, keys, common = shard
     value = jnp.swapaxes(cotangent, 2, 3)[..., None].astype(keys.value.dtype)
 
-    def attend_to_cotangents(query: Array, key: Array, variant: Variant) -> Array:
-        travelling = keys._replace(key=key, value=value)
-        owned = queries._replace(query=query), travelling, common._replace(variant=variant)
-        return _attend(ring, *owned)[0]
+    def attend_to_cotangents(query: Array, variant: Variant, key: Array) -> Array:
+        return _attend(
+            ring,
+            Shard(
+                queries._replace(query=query),
+                keys._replace(key=key, value=value),
+                common._replace(variant=variant),
+            ),
+        )[0]
 
-    values, transpose = jax.vjp(attend_to_cotangents, queries.query, keys.key, common.variant)
+    values, transpose = jax.vjp(attend_to_cotangents, queries.query, common.variant, keys.key)
     ones = mark_varying(jnp.ones_like(values), varying_axes(values))
-    query, key, variant = transpose(ones)
-    return (
-        Queries(query, None, None),
-        Keys(key, None, None, None),
-        Common(variant, *[None] * (len(common) - 1)),
-        None,
-    )
+    query, variant, key = transpose(ones)
+    return _make_gradient(query, variant, key, value=None), None
 
 
 _receive.defvjp(_receive_forward, _receive_backward)
 
 
-def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tuple[Any, Any]:
+def _make_gradient(query: Any, variant: Any, key: Any, value: Any) -> Shard:
+    """Return a `Shard` that contains the gradients. All other arrays have none."""
+    others: Any = [None] * len(Common._fields[1:])
+    none: Any = None
+    return Shard(Queries(query, none, none), Keys(key, value, none, none), Common(variant, *others))
+
+
+def _travel(ring: Ring, visit: Visit, shard: Shard, own: Any, parcel: Any) -> tuple[Any, Any]:
     """Let the keys visit one device after the other, together with a parcel of sums.
 
     Args:
-      visit: Function of (pair of chunks, own, keys, device that the keys come from). It returns the
-        new `own`, and what this device adds to the parcel of the chunk of keys.
-      keys: Keys of this device.
+      ring: Description of the devices.
+      visit: Function of (pair of chunks, own, shard with the keys that arrived, device that these
+        keys come from). It returns the new `own`, and what this device adds to the parcel of the
+        chunk of keys.
+      shard: Arrays of this device.
       own: Arrays that stay on this device.
       parcel: Pytree of zeros that travels with the keys of this device. Axis 0 is the chunk.
 
     Returns:
       The last `own`, and the parcel of the keys of this device, after its return.
     """
-    axes = varying_axes(keys)
+    axes = varying_axes(shard)
     own, parcel = mark_varying((own, parcel), axes)
     device = lax.axis_index(ring.axis)
 
     def step(own: Any, parcel: Any, keys: Keys, number: Any) -> tuple[Any, Any]:
-        # The parcel of these keys arrives while the block is computed. It is not read before.
-        parcel = ring.send(parcel, 1)
+        if not isinstance(number, int) or number > 0:
+            # The parcel of these keys arrives while the block is computed. It is not read before.
+            parcel = ring.send(parcel, 1)
         source = (device + ring.first - number) % ring.size
 
         def visit_pair(carry: Any, pair: Pair) -> Any:
             own, added = carry
-            own, addition = visit(pair, own, keys, source)
+            own, addition = visit(pair, own, shard._replace(keys=keys), source)
             return own, _add(added, pair[1], addition)
 
         zeros = mark_varying(jax.tree.map(jnp.zeros_like, parcel), axes)
-        own, added = _for_each(ring.list_pairs(), visit_pair, (own, zeros))
+        own, added = _for_each(ring.pairs, visit_pair, (own, zeros))
         return own, jax.tree.map(jnp.add, parcel, added)
 
     def step_and_send(carry: Any, number: Any) -> tuple[Any, None]:
@@ -291,27 +298,27 @@ def _travel(ring: Ring, visit: Visit, keys: Keys, own: Any, parcel: Any) -> tupl
         next_keys = ring.send(keys, 1)  # The step does not need them: they travel meanwhile.
         return (*step(own, parcel, keys, number), next_keys), None
 
-    carry = own, parcel, ring.send(keys, -ring.first)
+    carry = own, parcel, ring.send(shard.keys, -ring.first)
     last = ring.steps - 1
-    carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
+    if ring.steps <= MOST_UNROLLED:
+        for number in range(last):
+            carry, _ = step_and_send(carry, number)
+    else:
+        carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
     own, parcel = step(*carry, last)
     return own, ring.send(parcel, ring.first - last)
 
 
-def select_block(
-    ring: Ring,
-    pair: Pair,
-    queries: Queries,
-    keys: Keys,
-    common: Common,
-    source: Int[Array, ""],
-) -> AttentionCall:
+def select_block(ring: Ring, pair: Pair, shard: Shard, source: Int[Array, ""]) -> AttentionCall:
     """Return the attention call of one chunk of queries with one chunk of keys.
 
     Args:
+      ring: Description of the devices.
+      pair: Chunk of queries, and chunk of keys.
+      shard: Queries of this device, and the keys that have arrived.
       source: Index of the device that the keys come from.
     """
-    queries, keys = _select(queries, pair[0]), _select(keys, pair[1])
+    queries, keys, common = _select(shard.queries, pair[0]), _select(shard.keys, pair[1]), shard[2]
     length, count = queries.query.shape[1], keys.key.shape[1]
     find_start = functools.partial(chunk_start, shards=ring.size, is_balanced=ring.is_balanced)
     first_query = find_start(lax.axis_index(ring.axis), pair[0], length)
@@ -406,6 +413,7 @@ def _attend_to_block(
     call = call._replace(query=query, variant=variant, key=key, value=value)
     with jax.default_matmul_precision(ring.precision):
         attended = compute(call, ring.implementation)
+    assert attended.logsumexp is not None, "the options of the ring request it"
     return attended.values, attended.logsumexp
 
 
@@ -426,7 +434,7 @@ def _run_if_visible(call: AttentionCall, run: Callable, skip: Callable) -> Any:
     for lengths in (call.query_lengths, call.key_lengths):
         if lengths is not None:
             visible &= lengths > 0
-    if call.query_segments is not None:
+    if call.query_segments is not None and call.key_segments is not None:
         queries, keys = call.query_segments, call.key_segments
         visible &= queries.max(axis=1) >= keys.min(axis=1)
         visible &= queries.min(axis=1) <= keys.max(axis=1)
@@ -464,7 +472,7 @@ def _per_value(numbers: Logsumexp) -> Float[Array, "B T N 1"]:
     return jnp.swapaxes(numbers, 1, 2)[..., None]
 
 
-def _for_each(pairs: list[Pair], visit: Callable[[Any, Pair], Any], carry: Any) -> Any:
+def _for_each(pairs: tuple[Pair, ...], visit: Callable[[Any, Pair], Any], carry: Any) -> Any:
     """Call carry = visit(carry, pair) for each pair. Several pairs are a loop, compiled once."""
     if len(pairs) == 1:
         return visit(carry, pairs[0])

@@ -52,9 +52,10 @@ def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -
         return run(call, name, axis, plan, placement)
 
     def make_specs(batch: Any, heads: Any) -> Any:
-        per_query = PartitionSpec(batch, heads, axis.names)
+        per_query: Any = PartitionSpec(batch, heads, axis.names)
+        rows: Any = PartitionSpec(batch, axis.names, heads)
         return Attended(
-            values=PartitionSpec(batch, axis.names, heads),
+            values=rows,
             received=per_query if call.options.received else None,
             weights=per_query if call.options.weights else None,
             logsumexp=per_query if call.options.logsumexp else None,
@@ -81,8 +82,8 @@ def visit_block(
     def visit_shard(call: AttentionCall, placement: Placement) -> Array:
         plan = make_plan(call, name, axis)
         if plan.strategy == "ring":
-            devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
-            block = ring.select_block(devices, (0, 0), *arrays, lax.axis_index(axis.names))
+            devices, shard = _prepare_ring(call, name, axis, plan, placement)
+            block = ring.select_block(devices, (0, 0), shard, lax.axis_index(axis.names))
         else:
             block = next(_gather(call, axis, placement))
         visit(block, plan)
@@ -119,11 +120,11 @@ def run_on_shards(
     travels = mask is not None and mask.shape[2] == 1 < mask.shape[3]
 
     def run(call: AttentionCall) -> Any:
-        first = [
+        example, head = (
             lax.axis_index(names) * size if names else jnp.int32(0)
             for names, size in ((batch, call.query.shape[0]), (heads, call.query.shape[2]))
-        ]
-        return function(call, Placement(*first, travels))
+        )
+        return function(call, Placement(example, head, travels))
 
     return jax.shard_map(
         run,
@@ -149,10 +150,11 @@ def _make_specs(call: AttentionCall, batch: Any, heads: Any, sequence: tuple[str
 
     mask = call.mask
     columns = sequence if mask is not None and mask.shape[2] == 1 else None
+    rows: Any = PartitionSpec(batch, sequence, heads)
     return call._replace(
-        query=PartitionSpec(batch, sequence, heads),
-        key=PartitionSpec(batch, sequence, heads),
-        value=PartitionSpec(batch, sequence, heads),
+        query=rows,
+        key=rows,
+        value=rows,
         variant=jax.tree.map(lambda leaf: spec(leaf, heads), call.variant),
         mask=spec(mask, batch, heads, sequence, columns),
         query_lengths=spec(call.query_lengths, batch),
@@ -171,11 +173,11 @@ def _run_ring(
     """Compute the outputs of one device: keys and values travel around a ring."""
 
     def attend(call: AttentionCall) -> Attended:
-        devices, *arrays = _prepare_ring(call, name, axis, plan, placement)
-        values, logsumexp = ring.attend(devices, *arrays)
+        devices, shard = _prepare_ring(call, name, axis, plan, placement)
+        values, logsumexp = ring.attend(devices, shard)
         received = None
         if call.options.received:
-            received = ring.receive(devices, *arrays, logsumexp)
+            received = ring.receive(devices, shard, logsumexp)
         attended = Attended(
             values=_join(values, 1),
             received=None if received is None else _join(received, 2),
@@ -183,18 +185,14 @@ def _run_ring(
         )
         if not plan.balances:
             return attended
-        return Attended(
-            *(
-                None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
-                for x, index in zip(attended, (1, 2, 2, 2), strict=True)
-            )
+        outputs: Any = (
+            None if x is None else sequence_order.restore_shard(x, axis.names, axis.size, index)
+            for x, index in zip(attended, (1, 2, 2, 2), strict=True)
         )
+        return Attended(*outputs)
 
     attended = _attend_to_near_keys(call, name, axis, plan, attend) if plan.halos else attend(call)
-    return attended._replace(
-        values=attended.values.astype(call.value.dtype),
-        logsumexp=attended.logsumexp if call.options.logsumexp else None,
-    )
+    return attended if call.options.logsumexp else attended._replace(logsumexp=None)
 
 
 def _attend_to_near_keys(
@@ -233,27 +231,34 @@ def _attend_to_near_keys(
 
 def _make_ring(call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan) -> ring.Ring:
     """Return the description of the devices that share the sequence."""
+    is_balanced = plan.balances or axis.sequence.order == "balanced"
+    chunks = range(2 if is_balanced else 1)
+    pairs = [(a, b) for a in chunks for b in chunks]
+    is_square = call.query.shape[1] == call.key.shape[1]
+    if is_balanced and call.options.is_causal and call.options.aligned and is_square:
+        pairs.remove((0, 1))  # Every early query is before every late key.
     return ring.Ring(
         axis=axis.names,
         size=axis.size,
         first=plan.first,
         steps=plan.steps,
-        is_balanced=plan.balances or axis.sequence.order == "balanced",
+        is_balanced=is_balanced,
+        pairs=tuple(pairs),
         implementation=name,
-        precision=jax.config.jax_default_matmul_precision,
+        precision=jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
         options=dataclasses.replace(call.options, received=False, weights=False, logsumexp=True),
     )
 
 
 def _prepare_ring(
     call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan, placement: Placement
-) -> tuple[ring.Ring, ring.Queries, ring.Keys, ring.Common]:
+) -> tuple[ring.Ring, ring.Shard]:
     """Return the description of the ring, and the arrays of one device."""
     if plan.balances:
         balance = functools.partial(sequence_order.balance_shard, names=axis.names, size=axis.size)
         call = _reorder(call, placement, balance)
     devices = _make_ring(call, name, axis, plan)
-    return devices, *_split(call, axis, placement, devices.is_balanced)
+    return devices, _split(call, axis, placement, devices.is_balanced)
 
 
 def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> AttentionCall:
@@ -275,7 +280,7 @@ def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> At
 
 def _split(
     call: AttentionCall, axis: SequenceAxis, placement: Placement, is_balanced: bool
-) -> tuple[ring.Queries, ring.Keys, ring.Common]:
+) -> ring.Shard:
     """Divide the call of one device into arrays that stay, arrays that travel, and shared arrays.
 
     Args:
@@ -296,7 +301,7 @@ def _split(
             mask = sequence_order.from_balanced_order(mask, axis.size, axis=3)
         has_rows = mask.shape[2] > 1
         row_mask = split(mask, 2) if has_rows else jnp.stack([mask] * (1 + is_balanced))
-    return (
+    return ring.Shard(
         ring.Queries(split(call.query, 1), row_mask, split(call.query_segments, 1)),
         ring.Keys(
             split(call.key, 1), split(call.value, 1), column_mask, split(call.key_segments, 1)
@@ -324,9 +329,8 @@ def _run_gathered(
 ) -> Attended:
     """Compute the outputs of one device, after it has gathered all keys and values."""
     chunks = [compute(chunk, name) for chunk in _gather(call, axis, placement)]
-    values, received, weights, logsumexp = (
-        None if parts[0] is None else parts for parts in zip(*chunks, strict=True)
-    )
+    parts: Any = (None if part[0] is None else part for part in zip(*chunks, strict=True))
+    values, received, weights, logsumexp = parts
 
     def reorder(x: Array, index: int) -> Array:
         is_balanced = axis.sequence.order == "balanced"
@@ -384,10 +388,11 @@ def _divide_queries(
             lax.axis_index(axis.names), chunk, length, axis.size, is_balanced=is_balanced
         )
         mask, segments, lengths = call.mask, call.query_segments, call.query_lengths
-        has_rows = mask is not None and mask.shape[2] > 1
+        if mask is not None and mask.shape[2] > 1:
+            mask = mask[:, :, rows]
         yield call._replace(
             query=call.query[:, rows],
-            mask=mask[:, :, rows] if has_rows else mask,
+            mask=mask,
             query_segments=None if segments is None else segments[:, rows],
             query_lengths=None if lengths is None else jnp.clip(lengths - start, 0, length),
             offset=call.offset + start,

@@ -75,7 +75,7 @@ RING_CASES = {
         },
     ),
     "queries that see no key": (
-        "two_sided",
+        "two_sided_bias",
         CUBE,
         EXPLICIT,
         {"mask": MASKS["queries"], "key_lengths": np.asarray([16, 0])} | DROPOUT,
@@ -153,7 +153,7 @@ def test_gathered_keys_equal_one_device(name):
 @pytest.mark.parametrize("strategy", ["ring", "gather"])
 def test_shards_of_a_users_shard_map_in_balanced_order(strategy):
     """The user's program names the axis, and stores all arrays in the balanced order."""
-    variant, _ = ALL_FORMS["distance_aware"](SIZES, "float64")
+    variant, _ = ALL_FORMS["distance_bias_alibi"](SIZES, "float64")
     arrays, shards = inputs(SIZES), 4
     options = {"is_causal": True, "key_lengths": jnp.asarray(LENGTHS["key_lengths"])}
     options |= {"logsumexp": True, "received": strategy == "gather"}
@@ -321,3 +321,23 @@ def test_one_query_is_not_sharded():
         values = attention(ONES[:, :1], key, key, DotProduct()).values
     expected = attention(ONES[:, :1], key, key, DotProduct()).values
     np.testing.assert_allclose(values, expected, rtol=1e-6)
+
+
+def test_the_memory_of_a_device_does_not_depend_on_the_number_of_devices():
+    """Twice the devices attend to a text of twice the length."""
+
+    def measure(shards):
+        axes = {"axis_types": (AUTO,), "devices": jax.devices()[:shards]}
+        mesh = jax.make_mesh((shards,), ("sequence",), **axes)
+        rows = NamedSharding(mesh, PartitionSpec(None, "sequence"))
+        x = jax.ShapeDtypeStruct((1, 64 * shards, 2, 16), "float32", sharding=rows)
+
+        def loss(query, key, value):
+            attended = attention(query, key, value, DotProduct(), sequence=RING)
+            return jnp.sin(attended.values).sum()
+
+        gradient = jax.jit(jax.grad(loss, (0, 1, 2)), out_shardings=rows)
+        memory = gradient.lower(x, x, x).compile().memory_analysis()
+        return memory.temp_size_in_bytes + memory.argument_size_in_bytes
+
+    assert measure(8) < 1.05 * measure(4)
