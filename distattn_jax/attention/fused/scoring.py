@@ -451,7 +451,7 @@ class TableScoring(Scoring):
     is_rectified: bool = dataclasses.field()
 
     @property
-    def distinctions(self) -> Distinctions:
+    def distinctions(self) -> Distinctions:  # type: ignore[override]
         return Distinctions(zero_scores=self.has_bias)
 
     @property
