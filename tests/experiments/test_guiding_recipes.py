@@ -157,9 +157,9 @@ def test_pairs_are_classified_measured_and_collected(tmp_path, capsys, monkeypat
     assert "examples are truncated" not in printed
     main(["evaluate", str(run)])
     table = capsys.readouterr().out.splitlines()
-    accuracy = [member["test"]["accuracy"] for member in Run(run).result["members"]]
+    accuracy = [100 * member["test"]["accuracy"] for member in Run(run).result["members"]]
     rows = [row.split("|")[1:-1] for row in table if row.startswith("| 0")]
-    assert [float(row[3]) for row in rows] == pytest.approx(accuracy, abs=1e-4)
+    assert [float(row[3]) for row in rows] == pytest.approx(accuracy, abs=1e-2)
     assert [float(row[1]) for row in rows] == [0.1, 0.01]  # alpha
     assert table[-1].startswith("Best on the validation set: alpha 0.")
     predictions = list(predict(load(run), io.StringIO("good team\tbad team\n")))

@@ -31,8 +31,9 @@ def test_what_was_not_run_is_marked_and_named():
     assert find_row(summary, "DA-Transformer", heading)[1:] == ["-"]
     speech = find_row(summary, "TENER against the Transformer, parts of speech")
     assert speech[1:] == ["not run"] * 3
-    assert "UD English-EWT (all methods)" in summary
-    assert "WNUT-17 (" not in summary.partition("**Not run**")[2]
+    not_run = summary.partition("**Not run**")[2]
+    assert not_run.startswith(": all methods (in UD English-EWT; ")
+    assert "; RoPE (in WNUT-17).\n" in not_run
 
 
 def test_trainings_are_compared_on_the_same_data_alone(models):
@@ -50,7 +51,7 @@ def test_trainings_are_compared_on_the_same_data_alone(models):
 def test_a_language_model_without_perplexity_is_not_run(models):
     del models[LONG]["perplexity"]["t5_bias"]
     text = report.missing(stored.make_results(*models.values()))
-    assert "trained on 512 tokens (T5 bias)" in text
+    assert "RoPE; T5 bias (in language model of IMDB, trained on 512 tokens)" in text
 
 
 def test_perplexities_are_compared_with_those_of_distance_aware_attention(models):
@@ -206,6 +207,6 @@ def test_every_language_model_has_a_family():
 def test_a_report_without_results_says_not_run():
     empty = stored.make_results()
     text = REPORT.summarize(empty)
-    assert all(f"{experiment_title(name)} (all methods)" in text for name in EXPERIMENTS)
+    assert f": all methods (in {'; '.join(map(experiment_title, EXPERIMENTS))}).\n" in text
     assert text.count("\n\nNot run.") == 6  # every table after the findings
     assert "### Data\n\nNot run.\n" in REPORT.detail(empty, "")

@@ -21,7 +21,15 @@ from experiments.papers.page import Pictures
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
 from experiments.papers.when_to_use.language_models import list_measured, perplexities
-from experiments.papers.when_to_use.settings import CUTS, ENCODERS, LENGTHS, OURS, TRAINED_LENGTHS
+from experiments.papers.when_to_use.settings import (
+    ABLATION,
+    CUTS,
+    ENCODERS,
+    LENGTHS,
+    OURS,
+    TRAINED_LENGTHS,
+    TWO_SIDED,
+)
 
 UNIFORM = "uniform attention"
 SHORT, LONG = TRAINED_LENGTHS
@@ -36,6 +44,8 @@ FAMILIES: tuple[tuple[tuple[str, ...], Line], ...] = (
     (tuple(m for m in METHODS if m.startswith(f"{OURS}_")), Line(METHOD_COLOURS[OURS], "--")),
     (("alibi", "kerple_log", "kerple_power"), Line(PALETTE["sky"])),
     (("t5_bias",), Line("#855a22")),
+    (("rotary",), Line("")),
+    (ABLATION, Line(METHOD_COLOURS[TWO_SIDED])),
 )
 
 

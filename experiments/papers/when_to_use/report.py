@@ -5,6 +5,7 @@ deviation over seeds on the test set. A difference is the score of the method in
 score of another method.
 """
 
+import collections
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
@@ -141,18 +142,19 @@ def remedy(results: Results, method: str) -> str:
 
 
 def missing(results: Results) -> str:
-    """Return a list of the experiments and methods that were not run, or "none".
+    """Return the methods that were not run, with the experiments that lack them, or "none".
 
     A language model counts as run only if its perplexity on the longest texts was measured.
     """
-    lines = []
+    experiments = collections.defaultdict(list)  # by the methods that they lack
     measured = {name: lm.list_measured(results, trained) for trained, name in lm.NAMES.items()}
     for name, methods in EXPERIMENTS.items():
         found = measured.get(name, results.runs(name))
         absent = "; ".join(method_title(method) for method in methods if method not in found)
         if absent:
             everything = not results.runs(name)
-            lines.append(f"{experiment_title(name)} ({'all methods' if everything else absent})")
+            experiments["all methods" if everything else absent].append(experiment_title(name))
+    lines = [f"{absent} (in {'; '.join(names)})" for absent, names in experiments.items()]
     return "; ".join(lines) or "none"
 
 
@@ -174,8 +176,9 @@ def scores(results: Results, kind: str) -> str:
         cells = tables.mean_cells(frame, results.test_metric(name), bold_best=True)
         baseline = tables.format_baseline(results, name, name=False)
         columns.append(Column(experiment_title(name), {"": baseline, **cells}))
-    rows = {"": "no model", **{method: method_title(method) for method in ENCODERS}}
-    return join("method", rows, columns if any(map(results.runs, DATA[kind])) else [])
+    methods = _encoders_that_ran(results, kind)
+    rows = {"": "no model", **{method: method_title(method) for method in methods}}
+    return join("method", rows, columns if methods else [])
 
 
 def differences(results: Results, kind: str, *bases: str) -> str:
@@ -189,13 +192,21 @@ def differences(results: Results, kind: str, *bases: str) -> str:
       *bases: Methods that are subtracted.
     """
     columns = []
+    methods = _encoders_that_ran(results, kind)
     for base, name in itertools.product(bases, DATA[kind]):
         if results.runs(name):
             frame, metric = results.main_scores(name), results.test_metric(name)
-            found = tables.minus(frame, metric, base, ENCODERS)
+            found = tables.minus(frame, metric, base, methods)
             title = f"{experiment_title(name)}, minus {method_title(base)}"
             columns.append(tables.difference_column(title, found, base))
-    return join("method", [*ENCODERS, tables.DETECTABLE], columns)
+    return join("method", [*methods, tables.DETECTABLE], columns)
+
+
+def _encoders_that_ran(results: Results, kind: str) -> list[str]:
+    """Return the encoders that were run on at least one data set of a kind."""
+    return [
+        method for method in ENCODERS if any(method in results.runs(name) for name in DATA[kind])
+    ]
 
 
 # Tables of language models.
