@@ -16,6 +16,7 @@ from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
+LAYOUTS: Any = plgpu.Layout  # JAX 0.10 lacks those of operands.
 STEP = 16  # rows of the second operand that are loaded at a time
 Pair = tuple[Any, Any]
 
@@ -65,7 +66,7 @@ def _multiply(total: jax.Array, a: Any, b: Any, *, is_transposed: bool) -> jax.A
     dtype, rows = jnp.dtype(b.dtype), b.shape[0]
     width = min(b.shape[1], mosaic.MAX_SWIZZLED_COLUMNS)
     transforms = mosaic.swizzle_transforms(width, dtype)
-    left_layout, right_layout = plgpu.Layout.MMA_LHS(dtype), plgpu.Layout.MMA_RHS(dtype)
+    left_layout, right_layout = LAYOUTS.MMA_LHS(dtype), LAYOUTS.MMA_RHS(dtype)
     return_type = plgpu.ShapeDtypeStruct(total.shape, total.dtype, layout=plgpu.Layout.WGMMA)
     types = (plgpu.Layout.WGMMA, left_layout, plgpu.RefType(transforms))
 
@@ -95,7 +96,7 @@ def _load_left(a: Any) -> jax.Array:
     Args:
       a: Matrix in shared memory, or tile in registers.
     """
-    layout = plgpu.Layout.MMA_LHS(jnp.dtype(a.dtype))
+    layout = LAYOUTS.MMA_LHS(jnp.dtype(a.dtype))
     if not isinstance(a, jax.Array):
         return mosaic.load(a, layout)
     return_type = plgpu.ShapeDtypeStruct(a.shape, a.dtype, layout=layout)
