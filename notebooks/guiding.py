@@ -150,7 +150,7 @@ plt.show()
 # %% [markdown]
 # ## Received attention of one sentence
 #
-# A row is a head, a column a word. Equal rows mean equal heads.
+# A row is a head, a column a word: row 2.1 is layer 2, head 1. Equal rows mean equal heads.
 
 # %% tags=["answer"]
 row = 3
@@ -159,9 +159,9 @@ figure, panels = plt.subplots(3, 1, figsize=(8, 6.4), sharex=True, layout="const
 for axes, (name, output) in zip(panels, outputs.items(), strict=True):
     received = np.asarray(output.received[row, ..., : len(text)]).reshape(8, -1)
     image = axes.imshow(received, cmap="Blues", vmin=0, aspect="auto")
-    axes.set(title=name, ylabel="head")
+    axes.set(title=name, ylabel="layer.head")
     axes.set_yticks(range(8), [f"{1 + i // 4}.{1 + i % 4}" for i in range(8)], fontsize=7)
-    figure.colorbar(image, ax=axes)
+    figure.colorbar(image, ax=axes, label="received")
 panels[-1].set_xticks(range(len(text)), text, rotation=90)
 plt.show()
 

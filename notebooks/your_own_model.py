@@ -194,6 +194,7 @@ for axes, model, title in zip(panels, (unguided, guided), ("no guide", "MDG"), s
             dark = cosines[i, j] > 0.6
             axes.text(j, i, f"{cosines[i, j]:.2f}", ha="center", color="white" if dark else "black")
     axes.set(title=title, xlabel="head", ylabel="head")
+    axes.set(xticks=range(4), xticklabels=range(1, 5), yticks=range(4), yticklabels=range(1, 5))
 figure.colorbar(image, ax=panels, label="cosine of received attention")
 plt.show()
 

@@ -29,6 +29,7 @@ def get_config() -> PretrainedClassificationConfig:
         name="guided_texts",
         methods=("none", "mdg", "pdg", "ag"),
         epochs=4.0,
+        min_steps=200,
         data=PretrainedClassificationData(dataset="text_files", batch_size=32, longest=128),
         optimizer=OptimizerConfig(learning_rate=(5e-5,), schedule="linear"),
     )

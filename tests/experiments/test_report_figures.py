@@ -186,6 +186,14 @@ def test_the_legend_counts_local_and_global_heads():
     assert list(entries.values())[1:3] == [darkest_local, global_head]
 
 
+def test_lines_end_at_the_largest_distance_in_the_texts():
+    far = np.zeros((3, 2))  # No text has pairs of tokens at the distances 3 and 4.
+    figure = distance_profile({"vanilla": np.hstack([HEADS, far])}, uniform=[*UNIFORM, 0, 0])
+    (axes,) = figure.axes
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 1, 2], [0, 1, 2]]
+    assert axes.get_xlim() == (0, 2)
+
+
 POINTS = {"no guide": np.arange(12.0).reshape(2, 3, 2), "AG": -2 * np.arange(12.0).reshape(2, 3, 2)}
 
 

@@ -17,7 +17,7 @@ from experiments.commands.train import (
 from experiments.papers.terminal import describe_short_run, summarize_report
 from experiments.recipes import load_recipe
 
-OWN_DATA = ("text_files", "tagging", "parallel_text", "language_model")
+OWN_DATA = ("text_files", "guided_texts", "tagging", "parallel_text", "language_model")
 REPORT = f"""# mine
 
 | method | parameters | validation F1 (%) | validation loss | test F1 (%) | test loss | seeds |

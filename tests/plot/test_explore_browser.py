@@ -259,6 +259,20 @@ def test_subwords_show_their_spaces_and_even_attention_names_no_token(browser, t
     )
 
 
+def test_layers_and_heads_of_the_grid_are_named(browser, pages):
+    browser.open(pages / "one.html")
+    box = "x.getBoundingClientRect()"
+    left, top, text = (
+        map_all(browser, ".grid .label", x) for x in (f"{box}.left", f"{box}.top", "x.textContent")
+    )
+    assert text == ["head", "layer", "1", "2", "3", "mean", "1", "2"]
+    assert top[0] < min(top[1:6])
+    assert max(top[1:6]) < top[6] < top[7]
+    layer, numbers = left[1], left[2:6]
+    assert [layer, *numbers] == sorted([layer, *numbers])
+    assert max(left[6:]) < min(map_all(browser, ".grid button", f"{box}.left"))
+
+
 def test_two_models_move_together_and_show_their_difference(browser, pages):
     browser.open(pages / "two.html")
     assert browser.evaluate("document.querySelectorAll('.model').length") == 2

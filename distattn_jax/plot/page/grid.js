@@ -16,7 +16,7 @@ class HeadGrid {
     element.replaceChildren();
     element.style.gridTemplateColumns = this.isSingle
       ? `repeat(${this.columns}, minmax(22px, 144px))`
-      : `18px repeat(${maps}, minmax(22px, 64px))`;
+      : `max-content repeat(${maps}, minmax(22px, 64px))`;
     // A map of many queries and few keys would be too high for a grid.
     const shape = Math.max(0.5, Math.min(2, part.keys / part.queries));
     element.style.setProperty("--shape", String(shape));
@@ -28,7 +28,10 @@ class HeadGrid {
         this.addButton(0, head, element.appendChild(makeCell(nameOf(head, "head "))));
       }
     } else {
-      element.append(makeLabel(""));
+      const above = makeLabel("head"), beside = makeLabel("layer");
+      above.style.gridColumn = `2 / span ${part.heads}`;
+      beside.style.gridColumn = "1"; // begins the next row
+      element.append(above, beside);
       for (let head = 0; head < maps; head++) element.append(makeLabel(nameOf(head, "")));
       for (let layer = 0; layer < part.layers; layer++) {
         element.append(makeLabel(String(part.layerNumbers[layer])));

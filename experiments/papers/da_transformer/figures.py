@@ -150,6 +150,7 @@ def distance_profile(
 
     Each distance-aware head has its own line: blue for a distance weight w < 0, orange for w > 0,
     darker for larger |w|. A method without distance weights has a single line, the mean over heads.
+    The lines end at the largest distance in the texts.
 
     Args:
       profiles: For each method, the shares of attention at distances 0 to K - 1, averaged over
@@ -165,13 +166,14 @@ def distance_profile(
     if any(method not in profiles for method in weights):
         raise ValueError(f"weights must be of methods in {list(profiles)}; got {list(weights)}.")
     uniform = _check_shares("uniform", uniform, ("K",))
-    distances = np.arange(len(uniform))
+    count = np.flatnonzero(uniform)[-1] + 1  # No text has pairs of tokens beyond.
+    distances = np.arange(count)
     colours = style.method_colours(profiles)
     handles: dict[str, Line2D] = {}
     with style.use_style():
         figure, (axes,) = style.make_panels(1, 1, width=6.4, height=3.2)
         for method, profile in profiles.items():
-            heads = _check_shares(f"profiles[{method!r}]", profile, ("N", len(uniform)))
+            heads = _check_shares(f"profiles[{method!r}]", profile, ("N", len(uniform)))[:, :count]
             label = labels.get(method, method.replace("_", " "))
             if method not in weights:
                 mean = heads.mean(0)
@@ -188,7 +190,7 @@ def distance_profile(
                     darkest = np.argmax(np.where(chosen, np.abs(weight), -1))
                     handles[f"{label},\n{kind}, {_count_heads(chosen.sum())}"] = lines[darkest]
         handles["uniform attention"] = axes.plot(
-            distances, uniform, ":", color=style.GREY, zorder=3
+            distances, uniform[:count], ":", color=style.GREY, zorder=3
         )[0]
         axes.set(xlabel="distance $|i-j|$", ylabel="share of attention", yscale="log")
         axes.set_xlim(0, max(len(distances) - 1, 1))
