@@ -53,12 +53,16 @@ def read_reports(output: str, folder: Path) -> dict[str, dict[str, int]]:
       folder: Folder to which the shared memory of each kernel has been written.
     """
     kernels = {}
-    for report in output.split("Compiling entry function '")[1:]:
-        kernel = report.partition("_mosaic_gpu_kernel'")[0]
+    # A warning about spills precedes the name of the function. It repeats the numbers.
+    for report in output.split("Function properties for ")[1:]:
+        kernel = report.partition("_mosaic_gpu_kernel")[0]
         (resources,) = (each.read_text() for each in folder.glob(f"{kernel}_*.resources.txt"))
-        spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", report)
+        registers, *spills = (
+            re.findall(pattern, report)[0]
+            for pattern in (r"Used (\d+) reg", r"(\d+) bytes spill st", r"(\d+) bytes spill lo")
+        )
         kernels[kernel] = {
-            "registers": int(re.findall(r"Used (\d+) registers", report)[0]),
+            "registers": int(registers),
             "spilled_bytes": sum(map(int, spills)),
             "shared_bytes": int(re.findall(r"smem_scratch_bytes=(\d+)", resources)[0]),
         }

@@ -41,6 +41,14 @@ def _needs_registers(facts: Facts) -> bool:
     return not (is_simple or facts.positions)
 
 
+def _needs_registers_for_queries(facts: Facts) -> bool:
+    """Return True if the kernel `query_gradient` would spill registers with 64 columns."""
+    has_function = facts.computed or facts.tabulated
+    is_restricted = has_function and (facts.key_mask or facts.segments or facts.window)
+    needs_registers = facts.relations or facts.wide or facts.mask or is_restricted
+    return needs_registers and not facts.positions
+
+
 def _has_free_rows(facts: Facts) -> bool:
     """Return True if the kernel `forward` has registers for tiles of 128 rows."""
     return not (facts.positions or facts.relations or facts.wide or facts.mask or facts.dropout)
@@ -56,12 +64,8 @@ TABLE = [
     ),
     Row(FORWARD, _has_free_rows, config(rows=128, columns=32, held=("query",)), REGISTERS),
     Row(KEY, _needs_registers, config(columns=32), REGISTERS),
-    Row(
-        QUERY,
-        lambda c: (c.relations or c.wide or c.mask) and not c.positions,
-        config(columns=32),
-        REGISTERS,
-    ),
+    Row(QUERY, lambda c: c.very_wide, config(columns=16), REGISTERS),
+    Row(QUERY, _needs_registers_for_queries, config(columns=32), REGISTERS),
     Row(ALL, always, config(), SQUARE),
     Row(ALL, lambda c: not c.positions, config(columns=32), SMALLER),
     Row(POSITION, always, config(), SQUARE),
