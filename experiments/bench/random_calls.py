@@ -21,7 +21,7 @@ from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import FAILED, Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
 from experiments.bench.timing import measure_errors, select_large_errors
-from experiments.bench.variants import adapted
+from experiments.bench.variants import adapted, transformer_xl
 
 # Variants of all cases that have fused kernels, by the name of the case.
 VARIANTS = {name: case.variant for name, case in CASES.items() if case == Case(case.variant)} | {
@@ -40,14 +40,14 @@ class RandomCall(NamedTuple):
     """Attention call with random options.
 
     Attributes:
-      index: Number of the call. With the seed, it determines the call.
+      number: Number of the call. With the seed, it determines the call.
       variant: Name of the variant in `VARIANTS`.
       case: Variant, implementation and options.
       shape: Sizes of the inputs.
       dtype: Name of the dtype of the inputs.
     """
 
-    index: int
+    number: int
     variant: str
     case: Case
     shape: Shape
@@ -60,20 +60,20 @@ class RandomCall(NamedTuple):
             if name not in ("variant", "implementation") and value != Case._field_defaults[name]
         }
         described = (f" {name}={value}" for name, value in options.items())
-        words = self.index, self.case.implementation, self.dtype, self.shape, self.variant
+        words = self.number, self.case.implementation, self.dtype, self.shape, self.variant
         return " ".join(map(str, words)) + "".join(described)
 
 
-def draw_call(seed: int, index: int, implementation: str, dtypes: Sequence[str]) -> RandomCall:
+def draw_call(seed: int, number: int, implementation: str, dtypes: Sequence[str]) -> RandomCall:
     """Return the random call with a number. Equal arguments give equal calls.
 
     Args:
       seed: Seed of all calls.
-      index: Number of the call.
+      number: Number of the call.
       implementation: Name of the implementation to check.
       dtypes: Names of dtypes, of which one is drawn.
     """
-    random = np.random.default_rng((seed, index))
+    random = np.random.default_rng((seed, number))
 
     def choose(*values: Any) -> Any:
         return values[random.integers(len(values))]
@@ -86,7 +86,7 @@ def draw_call(seed: int, index: int, implementation: str, dtypes: Sequence[str])
         length=int(np.exp2(random.uniform(*np.log2(LENGTHS)))),
         width=int(random.integers(1, WIDEST + 1)),
     )
-    if VARIANTS[name] is adapted:  # It needs an even width.
+    if VARIANTS[name] in (adapted, transformer_xl):  # Sinusoids need an even width.
         shape = shape._replace(width=shape.width + shape.width % 2)
     case = Case(
         VARIANTS[name],
@@ -98,7 +98,7 @@ def draw_call(seed: int, index: int, implementation: str, dtypes: Sequence[str])
         group=group,
         dropout_rate=choose(0.0, 0.0, 0.1, 0.5),
     )
-    return RandomCall(index, name, case, shape, choose(*dtypes))
+    return RandomCall(number, name, case, shape, choose(*dtypes))
 
 
 def start_call(call: RandomCall) -> Callable[[], str]:
