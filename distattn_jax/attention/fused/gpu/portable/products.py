@@ -80,7 +80,8 @@ def _multiply(total: jax.Array, pair: Pair, *, is_transposed: bool) -> jax.Array
     dtype, rows = jnp.dtype(b.dtype), b.shape[0]
     width = min(b.shape[1], mosaic.MAX_SWIZZLED_COLUMNS)
     transforms = mosaic.swizzle_transforms(width, dtype)
-    left_layout, right_layout = plgpu.Layout.MMA_LHS(dtype), plgpu.Layout.MMA_RHS(dtype)
+    layouts: Any = plgpu.Layout  # An old JAX lacks those of `mma.sync`.
+    left_layout, right_layout = layouts.MMA_LHS(dtype), layouts.MMA_RHS(dtype)
     return_type = plgpu.ShapeDtypeStruct(total.shape, total.dtype, layout=plgpu.Layout.WGMMA)
     types = (plgpu.Layout.WGMMA, left_layout, plgpu.RefType(transforms))
 
@@ -113,7 +114,8 @@ def _load_left(a: Any) -> jax.Array:
     Args:
       a: Matrix in shared memory, or tile in registers.
     """
-    layout = plgpu.Layout.MMA_LHS(jnp.dtype(a.dtype))
+    layouts: Any = plgpu.Layout
+    layout = layouts.MMA_LHS(jnp.dtype(a.dtype))
     if not isinstance(a, jax.Array):
         return mosaic.load(a, layout)
     return_type = plgpu.ShapeDtypeStruct(a.shape, a.dtype, layout=layout)

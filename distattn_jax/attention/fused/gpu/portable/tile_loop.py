@@ -224,7 +224,7 @@ def _start_first_copies(
       first: Index of the first tile.
       end: Index of the last tile that may be copied, plus 1.
     """
-    _, _, config, origin, refs, _, memory = kernel
+    config, origin, refs, memory = kernel.config, kernel.origin, kernel.inputs, kernel.memory
 
     @pl.when(first < end)
     def _():
@@ -264,7 +264,7 @@ def _copy_tile(
     The lower half of the diagonals of a tile is the upper half of the diagonals of the next tile.
     Only the lower half is copied.
     """
-    _, _, config, origin, refs, _, memory = kernel
+    config, origin, refs, memory = kernel.config, kernel.origin, kernel.inputs, kernel.memory
     slot, column = lax.rem(index, config.stages), index * config.columns
     first_row = row + column - origin if refs.moving else row
     copy = functools.partial(copies.copy_rows, grid_index=grid_index, barriers=memory.full)
