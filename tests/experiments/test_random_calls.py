@@ -1,6 +1,7 @@
 """`bench --check --random-calls`: drawing, checking and reporting random calls."""
 
 import math
+import pickle
 
 import jax
 import pytest
@@ -34,6 +35,11 @@ def test_calls_cover_all_variants_and_options():
     assert {call.shape.width % 2 for call in calls} == {0, 1}
     for call in calls[:30]:  # The inputs can be drawn, e.g. because adapted heads have even widths.
         jax.eval_shape(lambda call=call: draw_operands(call.shape, call.case, call.dtype))
+
+
+def test_calls_can_be_sent_to_other_processes():
+    calls = [draw_call(0, number, "pallas", ("bfloat16",)) for number in range(100)]
+    assert [*map(str, pickle.loads(pickle.dumps(calls)))] == [*map(str, calls)]
 
 
 @pytest.fixture(scope="module")
