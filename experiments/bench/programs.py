@@ -195,7 +195,11 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(compute).lower(operands)
     # The program runs once. Searching for its fastest matrix products would take minutes.
-    return lowered.compile(compiler_options={"xla_gpu_autotune_level": "0"})
+    fast: dict[str, str | bool] = {
+        "xla_gpu_autotune_level": "0",
+        "xla_gpu_enable_triton_gemm": False,
+    }
+    return lowered.compile(compiler_options=fast)
 
 
 def _compile_select(case: Case, operands: Operands) -> Any:

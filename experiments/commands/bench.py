@@ -42,6 +42,7 @@ from experiments.bench.cases import (
 )
 from experiments.bench.measure import WRONG, Settings, measure_shape
 from experiments.bench.programs import FAILED
+from experiments.bench.random_calls import DTYPES, RandomCall, check_random_calls, draw_call
 from experiments.bench.results import add_rows, check_same_setup
 from experiments.bench.shapes import (
     CHECK_SHAPES,
@@ -109,6 +110,12 @@ class Bench(Options):
         "check and time all fused kernels of this GPU or TPU, at two shapes; please send us the "
         "table, because we have not run the kernels on most chips",
     )
+    random_calls: int = option(
+        0,
+        "with --check: compare this number of random calls with float32, and repeat them for equal "
+        "bits, instead of timing cases",
+    )
+    seed: int = option(0, "seed of --random-calls")
     repeats: int = option(5, "number of timings; the median is reported")
     peers: bool = option(False, "whether to time the same cases with PyTorch, after all others")
     processes: int = option(
@@ -131,7 +138,9 @@ class Bench(Options):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_at_least(1, "repeats")
-        self.require_at_least(0, "processes", "limit")
+        self.require_at_least(0, "processes", "limit", "random_calls", "seed")
+        if self.random_calls and (not self.check or self.output or self.json):
+            raise ValueError("random_calls must be used with check, without output and json.")
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
         if self.json and self.draw:
@@ -189,6 +198,13 @@ def main(arguments: Sequence[str]) -> None:
         draw_again(epath.Path(bench.draw))
         return
     bench = choose_defaults(bench, list_set_options(arguments))
+    if bench.random_calls:
+        bad = check_random_calls(
+            draw_calls(bench), count_processes(bench), find_deadline(bench, started)
+        )
+        if bad:
+            raise SystemExit("\n".join(["wrong, failed or not deterministic:", *bad]))
+        return
     with keep_output_for_json(bench.json):
         content, bad = measure_and_write(bench, started)
     if bench.json:
@@ -222,13 +238,40 @@ def choose_checks(bench: Bench, set_options: Collection[str]) -> Bench:
     """Return the options with the shapes and cases of `--check`, except those that are set."""
     if jax.default_backend() == "cpu":
         raise ValueError("--check must run on a machine with an NVIDIA GPU or a TPU.")
-    capabilities = devices.local_machine().cuda_capabilities
-    # The two forms of the kernels differ on Hopper GPUs alone.
-    forms = FORMS if any(map(fused_kernels.is_hopper, capabilities)) else ("fused",)
+    forms = list_forms()
     cases = bench.cases if "cases" in set_options else None
     chosen = cases or tuple(name for name in CHECK_CASES if name.rpartition("_")[2] in forms)
     shapes = bench.shapes if "shapes" in set_options or bench.shape else CHECK_SHAPES
     return dataclasses.replace(bench, shapes=() if bench.shape else shapes, cases=chosen)
+
+
+def list_forms() -> list[str]:
+    """Return the names of the forms of the kernels that differ on this GPU or TPU."""
+    capabilities = devices.local_machine().cuda_capabilities
+    # The two forms of the kernels differ on Hopper GPUs alone.
+    return [*FORMS] if any(map(fused_kernels.is_hopper, capabilities)) else ["fused"]
+
+
+def draw_calls(bench: Bench) -> list[RandomCall]:
+    """Return the calls of `--random-calls`, in each form of the kernels."""
+    dtypes = DTYPES[jax.default_backend()] if bench.dtype == "auto" else (bench.dtype,)
+    return [
+        draw_call(bench.seed, index, FORMS[form], dtypes)
+        for index in range(bench.random_calls)
+        for form in list_forms()
+    ]
+
+
+def find_deadline(bench: Bench, started: float) -> float:
+    """Return the value of `time.monotonic()` after which no further case starts."""
+    return started + bench.limit if bench.limit else math.inf
+
+
+def count_processes(bench: Bench) -> int:
+    """Return the number of processes that compile at the same time."""
+    # A TPU belongs to one process, and the programs of a CPU compile in a moment.
+    automatic = (os.cpu_count() or 1) if jax.default_backend() == "gpu" else 1
+    return bench.processes or automatic
 
 
 def measure_and_write(bench: Bench, started: float) -> tuple[dict[str, Any], list[str]]:
@@ -248,7 +291,7 @@ def measure_and_write(bench: Bench, started: float) -> tuple[dict[str, Any], lis
         bench = dataclasses.replace(bench, peers=False)
     setup = describe_setup(bench)
     stored = read_earlier_runs(bench, setup) if bench.add else None
-    deadline = started + bench.limit if bench.limit else math.inf
+    deadline = find_deadline(bench, started)
     rows: list[Row] = []
     print_rows = print_table
     if bench.shape:
@@ -369,10 +412,7 @@ def measure_all(bench: Bench, setup: Mapping[str, Any], deadline: float) -> Iter
       setup: Shapes and dtype, from `describe_setup`.
       deadline: Value of `time.monotonic()` after which no further case starts.
     """
-    # A TPU belongs to one process, and the programs of a CPU compile in a moment.
-    automatic = (os.cpu_count() or 1) if jax.default_backend() == "gpu" else 1
-    processes = bench.processes or automatic
-    settings = Settings(setup["dtype"], bench.repeats, processes, deadline)
+    settings = Settings(setup["dtype"], bench.repeats, count_processes(bench), deadline)
     shapes = {name: Shape(**setup["shapes"][name]) for name in bench.shape_names}
     rows: list[Row] = []
     for name, shape in shapes.items():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from distattn_jax.attention import DistanceAware, DistanceBias, DotProduct
+from distattn_jax.attention import Adapted, DistanceAware, DistanceBias, DotProduct
 from tests.attention.cases import Sizes, inputs, needs_kernels
 from tests.attention.test_fused import (
     assert_close,
@@ -52,6 +52,11 @@ CASES = {
         one_head(queries=70, keys=140),
         lambda sizes: relative_position(sizes, "float32", k=5)[0],
         {"is_causal": True, "query_offset": 70},
+    ),
+    "very wide keys": (
+        one_head(queries=40, keys=24, width=72),
+        lambda sizes: Adapted(jnp.full((1, 72), 0.2), jnp.full((1, 72), 0.1)),
+        {"query_offset": -8},
     ),
     "position vectors": (
         one_head(queries=70, keys=140),

@@ -199,8 +199,9 @@ def is_refused(name, shared_memory, width):
 
 @pytest.mark.parametrize("name", [*SCORINGS, "small tables"])
 @pytest.mark.parametrize("memory", [100, 164, 228])
-def test_the_portable_kernels_of_every_call_fit_into_shared_memory(name, memory, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+def test_the_portable_kernels_of_every_call_fit_into_shared_memory(
+    name, memory, without_shape_checker
+):
     scoring = SCORINGS.get(name, SMALL_TABLES)
     widths = (16, 64) if scoring.multiplies_tables else (16, 64, 128)
     for width, mask in itertools.product(widths, (None, "pairs")):

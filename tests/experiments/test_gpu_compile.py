@@ -9,17 +9,27 @@ from experiments.bench.cases import CASES, CHECK_CASES
 from experiments.commands import bench
 from tests.attention.test_fused_ahead_of_time import has_cuda_compiler
 
-PTXAS = """ptxas info    : Compiling entry function 'forward_mosaic_gpu_kernel' for 'sm_80'
+REPORT = """ptxas info    : Compiling entry function 'forward_mosaic_gpu_kernel' for 'sm_80'
+ptxas info    : Function properties for forward_mosaic_gpu_kernel
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 128 registers, used 2 barriers, 1 bytes smem
+ptxas warning : Registers are spilled to local memory in function 'received_mosaic_gpu_kernel', \
+8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Compiling entry function 'received_mosaic_gpu_kernel' for 'sm_80'
+ptxas info    : Function properties for received_mosaic_gpu_kernel
     16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
 ptxas info    : Used 255 registers, used 2 barriers, 1 bytes smem
 """
 
 
 def test_the_reports_of_the_compiler_are_read(tmp_path):
-    (tmp_path / "forward_0.ptxas").write_text(PTXAS)
-    (tmp_path / "forward_3.resources.txt").write_text("Resources(smem_scratch_bytes=51200)")
-    expected = {"registers": 255, "spilled_bytes": 20, "shared_bytes": 51200}
-    assert gpu_compile.read_reports(tmp_path) == {"forward": expected}
+    for number, kernel in enumerate(("received", "forward")):
+        report = f"Resources(smem_scratch_bytes={51200 + number})"
+        (tmp_path / f"{kernel}_{number}.resources.txt").write_text(report)
+    assert gpu_compile.read_reports(REPORT, tmp_path) == {
+        "forward": {"registers": 128, "spilled_bytes": 0, "shared_bytes": 51201},
+        "received": {"registers": 255, "spilled_bytes": 20, "shared_bytes": 51200},
+    }
 
 
 def test_only_cases_without_a_current_result_are_compiled(tmp_path, monkeypatch):

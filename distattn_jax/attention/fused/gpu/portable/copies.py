@@ -194,7 +194,7 @@ def _transfer(move: Callable, ref: Any, buffer: Any, lines: _Lines, *, is_swizzl
     tile_width = min(width, mosaic.MAX_SWIZZLED_COLUMNS)
     transforms = mosaic.swizzle_transforms(tile_width, dtype) if is_swizzled else ()
     layout = _ChunkLayout(
-        lines=buffer.shape[0] if len(buffer.shape) == 2 else 1,
+        line_count=buffer.shape[0] if len(buffer.shape) == 2 else 1,
         chunks=width * dtype.itemsize // CHUNK,
         numbers=CHUNK // dtype.itemsize,
         tile_chunks=tile_width * dtype.itemsize // CHUNK,
@@ -218,14 +218,14 @@ class _ChunkLayout(NamedTuple):
     Thread t copies the chunks t, t + 128, t + 256, ... of the buffer, counted line by line.
 
     Attributes:
-      lines: Number of lines.
+      line_count: Number of lines.
       chunks: Number of chunks of a line. It is a divisor of 128, unless there is only one line.
       numbers: Number of numbers of a chunk.
       tile_chunks: Number of chunks of a row of a swizzled tile.
       is_swizzled: False if the lines of the buffer are contiguous.
     """
 
-    lines: int
+    line_count: int
     chunks: int
     numbers: int
     tile_chunks: int
@@ -235,7 +235,7 @@ class _ChunkLayout(NamedTuple):
         """Call `move` for each chunk that this thread copies: see `_transfer`."""
         element = ir.MemRefType(ref.type).element_type
         thread = arith.remui(utils.thread_idx(), _integer(THREADS))
-        step = THREADS // self.chunks if self.lines > 1 else 0  # lines from chunk to chunk
+        step = THREADS // self.chunks if self.line_count > 1 else 0  # lines from chunk to chunk
         line = arith.divui(thread, _integer(self.chunks)) if step else _integer(0)
         column = arith.remui(thread, _integer(self.chunks)) if step else thread
         column = arith.muli(column, _integer(self.numbers))
@@ -246,7 +246,7 @@ class _ChunkLayout(NamedTuple):
         for number in (lines.column, column):
             first = arith.addi(first, _extend(number))
         first = arith.addi(first, arith.muli(_extend(line), _long(lines.pitch)))
-        total = self.lines * self.chunks
+        total = self.line_count * self.chunks
         for start in range(0, total, THREADS):
             i = start // THREADS
             advance = i * (step * lines.pitch if step else THREADS * self.numbers)

@@ -4,10 +4,12 @@ The accumulator has the same layout in registers as that of WGMMA. A tile in thi
 first operand of a product without moving data: only the order of its registers changes.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.experimental.pallas as pl
 import jax.experimental.pallas.mosaic_gpu as plgpu
 import jax.numpy as jnp
 from jax.experimental.mosaic import gpu as mgpu
@@ -16,7 +18,7 @@ from jax.experimental.mosaic.gpu import FragmentedArray, utils
 from distattn_jax.attention.fused.gpu import mosaic
 from distattn_jax.attention.fused.interpreter import is_interpreted
 
-LAYOUTS: Any = plgpu.Layout  # JAX 0.10 lacks those of operands.
+MAX_WIDTH = 128  # columns of the first operand that are loaded at a time
 STEP = 16  # rows of the second operand that are loaded at a time
 Pair = tuple[Any, Any]
 
@@ -33,7 +35,7 @@ class MmaProducts:
         if initial is None:
             initial = tuple(mosaic.full((a.shape[0], b.shape[0]), 0.0) for a, b in pairs)
         return tuple(
-            _multiply(total, a, b, is_transposed=True)
+            functools.reduce(_multiply_transposed, _split(a, b), total)
             for total, (a, b) in zip(initial, pairs, strict=True)
         )
 
@@ -44,29 +46,42 @@ class MmaProducts:
         results = []
         for total, pairs in zip(totals, operands, strict=True):
             for a, b in pairs:
-                total = _multiply(total, a.astype(b.dtype), b, is_transposed=False)
+                total = _multiply(total, (a.astype(b.dtype), b), is_transposed=False)
             results.append(total)
         return tuple(results)
 
 
-def _multiply(total: jax.Array, a: Any, b: Any, *, is_transposed: bool) -> jax.Array:
+def _split(a: Any, b: Any) -> list[Pair]:
+    """Return pairs of narrower matrices such that a bᵀ is the sum of their products.
+
+    The rows of a are loaded into registers. Very wide rows would need too many of them.
+    """
+    width = a.shape[1]
+    if width <= MAX_WIDTH:
+        return [(a, b)]
+    parts = [pl.ds(start, MAX_WIDTH) for start in range(0, width, MAX_WIDTH)]
+    return [(a.at[:, part], b.at[:, part]) for part in parts]
+
+
+def _multiply(total: jax.Array, pair: Pair, *, is_transposed: bool) -> jax.Array:
     """Return `total` + a @ b, or `total` + a @ bᵀ.
 
     A few rows of b are loaded at a time, so that they need few registers. The interpreter has no
     `mma.sync`. It multiplies the same numbers with `jnp.dot`.
 
     Args:
-      a: Matrix in registers or in shared memory.
-      b: Matrix in shared memory.
+      pair: Matrix a in registers or in shared memory, and matrix b in shared memory.
       is_transposed: True for bᵀ.
     """
+    a, b = pair
     if is_interpreted():
         right = b[...].T if is_transposed else b[...]
         return total + jnp.dot(a[...], right, preferred_element_type=jnp.float32)
     dtype, rows = jnp.dtype(b.dtype), b.shape[0]
     width = min(b.shape[1], mosaic.MAX_SWIZZLED_COLUMNS)
     transforms = mosaic.swizzle_transforms(width, dtype)
-    left_layout, right_layout = LAYOUTS.MMA_LHS(dtype), LAYOUTS.MMA_RHS(dtype)
+    layouts: Any = plgpu.Layout  # An old JAX lacks those of `mma.sync`.
+    left_layout, right_layout = layouts.MMA_LHS(dtype), layouts.MMA_RHS(dtype)
     return_type = plgpu.ShapeDtypeStruct(total.shape, total.dtype, layout=plgpu.Layout.WGMMA)
     types = (plgpu.Layout.WGMMA, left_layout, plgpu.RefType(transforms))
 
@@ -90,13 +105,17 @@ def _multiply(total: jax.Array, a: Any, b: Any, *, is_transposed: bool) -> jax.A
     return multiply(total, _load_left(a), b)
 
 
+_multiply_transposed = functools.partial(_multiply, is_transposed=True)
+
+
 def _load_left(a: Any) -> jax.Array:
     """Return a matrix in the layout of the first operand of `plgpu.mma`.
 
     Args:
       a: Matrix in shared memory, or tile in registers.
     """
-    layout = LAYOUTS.MMA_LHS(jnp.dtype(a.dtype))
+    layouts: Any = plgpu.Layout
+    layout = layouts.MMA_LHS(jnp.dtype(a.dtype))
     if not isinstance(a, jax.Array):
         return mosaic.load(a, layout)
     return_type = plgpu.ShapeDtypeStruct(a.shape, a.dtype, layout=layout)

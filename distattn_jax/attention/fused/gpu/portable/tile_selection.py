@@ -25,6 +25,7 @@ from distattn_jax.attention.fused.gpu.tile_selection import (
 from distattn_jax.attention.fused.kernels import Plan
 from distattn_jax.attention.fused.operands import Operands
 
+H200_SHARED_MEMORY = 228 * 1024  # bytes of a processor
 RESERVED = 1024  # bytes of shared memory that the GPU reserves for each thread block
 config = functools.partial(TileConfig, warpgroups=1)
 
@@ -34,11 +35,19 @@ REGISTERS = "Wider tiles would spill registers."
 SMALLER = "It needs less shared memory than the rows above."
 
 
-def _needs_registers(facts: Facts) -> bool:
+def _needs_registers_for_keys(facts: Facts) -> bool:
     """Return True if the kernel `key_gradient` would spill registers with 64 columns."""
     has_entries = facts.mask or facts.key_mask or facts.segments or facts.dropout
     is_simple = facts.dot_product and not (has_entries or facts.received or facts.wide)
     return not (is_simple or facts.positions)
+
+
+def _needs_registers_for_queries(facts: Facts) -> bool:
+    """Return True if the kernel `query_gradient` would spill registers with 64 columns."""
+    has_function = facts.computed or facts.tabulated
+    is_restricted = has_function and (facts.key_mask or facts.segments or facts.window)
+    needs_registers = facts.relations or facts.wide or facts.mask or is_restricted
+    return needs_registers and not facts.positions
 
 
 def _has_free_rows(facts: Facts) -> bool:
@@ -55,19 +64,26 @@ TABLE = [
         FEWER_LOADS,
     ),
     Row(FORWARD, _has_free_rows, config(rows=128, columns=32, held=("query",)), REGISTERS),
-    Row(KEY, _needs_registers, config(columns=32), REGISTERS),
-    Row(
-        QUERY,
-        lambda c: (c.relations or c.wide or c.mask) and not c.positions,
-        config(columns=32),
-        REGISTERS,
-    ),
+    Row(KEY, _needs_registers_for_keys, config(columns=32), REGISTERS),
+    Row(QUERY, lambda c: c.very_wide, config(columns=16), REGISTERS),
+    Row(QUERY, _needs_registers_for_queries, config(columns=32), REGISTERS),
     Row(ALL, always, config(), SQUARE),
     Row(ALL, lambda c: not c.positions, config(columns=32), SMALLER),
     Row(POSITION, always, config(), SQUARE),
     Row((*ALL, *POSITION), always, config(stages=1), SMALLER),
     Row((*ALL, *POSITION), lambda c: c.positions, config(stages=1, shares_scratch=True), SMALLER),
     Row(ALL, lambda c: not c.positions, config(columns=32, stages=1), SMALLER),
+]
+
+
+# On an A100, biases from a table would spill a register with the first row of `TABLE`.
+LESS_MEMORY = [
+    Row(
+        FORWARD,
+        lambda c: _has_free_rows(c) and c.table,
+        config(rows=128, columns=32, held=("query",)),
+        REGISTERS,
+    )
 ]
 
 
@@ -89,7 +105,8 @@ def select_tile_configs(plan: Plan, operands: Operands, shared_memory: int) -> T
 def _select(kernel: str, plan: Plan, operands: Operands, shared_memory: int) -> TileConfig:
     """Return the configuration of a kernel: see `select_tile_configs`."""
     facts = Facts(kernel, plan, operands)
-    rows = [row for row in TABLE if kernel in row.kernels and row.applies(facts)]
+    table = TABLE if shared_memory >= H200_SHARED_MEMORY else [*LESS_MEMORY, *TABLE]
+    rows = [row for row in table if kernel in row.kernels and row.applies(facts)]
     needed = [count_shared_memory(kernel, plan, operands, x.config, allocate) for x in rows]
     for thread_blocks in (2, 1):
         limit = shared_memory // thread_blocks - RESERVED

@@ -1,0 +1,189 @@
+"""Random calls of the fused kernels: compared with float32, and repeated for equal bits.
+
+    python -m experiments bench --check --random-calls 200 --seed 0
+
+A call has a random variant, shape and dtype, and random options. Equal seeds give equal calls. The
+errors of values and gradients are measured, and limited, like those of the benchmark's cases.
+"""
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from experiments.bench.cases import CASES, Case, Operands, draw_operands
+from experiments.bench.measure import WRONG
+from experiments.bench.processes import measure_in_processes
+from experiments.bench.programs import FAILED, Programs, describe_failure, try_compiling
+from experiments.bench.shapes import Shape
+from experiments.bench.timing import measure_errors, select_large_errors
+from experiments.bench.variants import adapted, transformer_xl
+
+# Variants of all cases that have fused kernels, by the name of the case.
+VARIANTS = {name: case.variant for name, case in CASES.items() if case == Case(case.variant)} | {
+    "dot_product": CASES["vanilla"].variant
+}
+# With fewer tokens, a gradient may be so close to 0 that the rounding of its inputs exceeds it.
+LENGTHS = 16, 2048
+WIDEST = 128
+DTYPES = {"gpu": ("bfloat16", "float16"), "tpu": ("bfloat16", "float32")}  # by back end
+CORRECT = "correct"
+OTHER_BITS = "other bits:"  # begins the message of a call whose repetition gave other bits
+BAD = (WRONG, FAILED, OTHER_BITS)
+
+
+class RandomCall(NamedTuple):
+    """Attention call with random options.
+
+    Attributes:
+      number: Number of the call. With the seed, it determines the call.
+      variant: Name of the variant in `VARIANTS`.
+      case: Variant, implementation and options.
+      shape: Sizes of the inputs.
+      dtype: Name of the dtype of the inputs.
+    """
+
+    number: int
+    variant: str
+    case: Case
+    shape: Shape
+    dtype: str
+
+    def __str__(self) -> str:
+        options = {
+            name: value
+            for name, value in self.case._asdict().items()
+            if name not in ("variant", "implementation") and value != Case._field_defaults[name]
+        }
+        described = (f" {name}={value}" for name, value in options.items())
+        words = self.number, self.case.implementation, self.dtype, self.shape, self.variant
+        return " ".join(map(str, words)) + "".join(described)
+
+
+def draw_call(seed: int, number: int, implementation: str, dtypes: Sequence[str]) -> RandomCall:
+    """Return the random call with a number. Equal arguments give equal calls.
+
+    Args:
+      seed: Seed of all calls.
+      number: Number of the call.
+      implementation: Name of the implementation to check.
+      dtypes: Names of dtypes, of which one is drawn.
+    """
+    random = np.random.default_rng((seed, number))
+
+    def choose(*values: Any) -> Any:
+        return values[random.integers(len(values))]
+
+    name = choose(*VARIANTS)
+    key_heads, group = choose(1, 2, 3), choose(1, 1, 2, 4)
+    shape = Shape(
+        batch=choose(1, 2, 3),
+        heads=key_heads * group,
+        length=int(np.exp2(random.uniform(*np.log2(LENGTHS)))),
+        width=int(random.integers(1, WIDEST + 1)),
+    )
+    if VARIANTS[name] in (adapted, transformer_xl):  # Sinusoids need an even width.
+        shape = shape._replace(width=shape.width + shape.width % 2)
+    case = Case(
+        VARIANTS[name],
+        implementation,
+        received=choose(True, False),
+        mask=choose("", "", "keys", "pairs"),
+        segments=choose(1, 1, 2, 3) if shape.length >= 4 * LENGTHS[0] else 1,
+        window=choose(0.0, 0.0, 0.25, 0.5),
+        group=group,
+        dropout_rate=choose(0.0, 0.0, 0.1, 0.5),
+    )
+    return RandomCall(number, name, case, shape, choose(*dtypes))
+
+
+def start_call(call: RandomCall) -> Callable[[], str]:
+    """Compile a call, and return a function that checks it and describes the result."""
+    programs = try_compiling(call.case, call.shape, call.dtype)
+    if isinstance(programs, str):
+        return lambda: programs
+    return functools.partial(check_call, programs, draw_operands(call.shape, call.case, call.dtype))
+
+
+def check_call(programs: Programs, operands: Operands) -> str:
+    """Check the errors of a compiled call, and that its repetition gives the same bits.
+
+    Args:
+      programs: Compiled programs of the call.
+      operands: Inputs of the programs.
+
+    Returns:
+      The word `CORRECT` or one of `BAD`, followed by all errors.
+    """
+    try:
+        errors = measure_errors(programs, operands)
+        is_repeatable = _have_equal_bits(*(programs.single(operands) for _ in range(2)))
+    except Exception as error:  # A call that fails must not stop the others.
+        return describe_failure(error)
+    listed = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    if select_large_errors(errors):
+        return f"{WRONG} {listed}"
+    return f"{CORRECT}, same bits: {listed}" if is_repeatable else f"{OTHER_BITS} {listed}"
+
+
+def check_random_calls(
+    calls: Sequence[RandomCall],
+    processes: int,
+    deadline: float,
+    report: Callable[[str], None] = print,
+) -> list[str]:
+    """Check calls, report one line for each and a summary, and return the lines of bad calls.
+
+    Args:
+      calls: Calls to check.
+      processes: Number of processes that compile at the same time. With 1, no other process is
+        started.
+      deadline: Value of `time.monotonic()` after which no further call starts.
+      report: Callback that receives each line of text.
+    """
+    counts: Counter[str] = Counter()
+    bad = []
+    for call, result in _check_all(calls, processes, deadline):
+        line = f"{call}: {result}"
+        report(line)
+        counts[result.partition(":")[0]] += 1
+        if result.startswith(BAD):
+            bad.append(line)
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items())
+    left_out = len(calls) - counts.total()
+    report(f"{len(calls)} calls: {summary or 'none checked'}; {left_out} left out")
+    return bad
+
+
+def _check_all(
+    calls: Sequence[RandomCall], processes: int, deadline: float
+) -> Iterator[tuple[RandomCall, str]]:
+    """Yield each call and its result. See `check_random_calls`."""
+    if processes == 1:
+        for call in calls:
+            if time.monotonic() <= deadline:
+                yield call, start_call(call)()
+        return
+    # Each process of a batch needs memory of the GPU. The next batch starts when all have ended.
+    for first in range(0, len(calls), processes):
+        batch = [str(index) for index in range(first, min(first + processes, len(calls)))]
+        start = functools.partial(_start_by_index, calls)
+        for index, result in measure_in_processes(
+            batch, start, processes, deadline, lambda compiled: None
+        ):
+            crashed = isinstance(result, ChildProcessError)
+            yield calls[int(index)], describe_failure(result) if crashed else result
+
+
+def _start_by_index(calls: Sequence[RandomCall], index: str) -> Callable[[], str]:
+    return start_call(calls[int(index)])
+
+
+def _have_equal_bits(first: Any, second: Any) -> bool:
+    """Return True if two pytrees of arrays have the same bits."""
+    pairs = zip(*map(jax.tree.leaves, (first, second)), strict=True)
+    return all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in pairs)
