@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall
@@ -128,8 +128,7 @@ def may_be_local(variant: Variant) -> bool:
 
 def may_forget(variant: Variant) -> bool:
     """Return True if heads of a variant may leave out all keys beyond some distance."""
-    view = find_view(variant)
-    return view is not None and view.forgets(variant) is not None
+    return _forgets(variant) is not None
 
 
 def find_near_distance(call: AttentionCall, shards: int) -> Int[Array, ""]:
@@ -153,10 +152,17 @@ def find_near_distance(call: AttentionCall, shards: int) -> Int[Array, ""]:
         return jnp.where(found[1], found[0], UNBOUNDED).max()
     # The tolerance is for the sum over all keys, which are more than those of the shard.
     reach = plan.scoring.find_reach(operands, plan.tolerance / shards)
-    view = find_view(call.variant)
-    assert reach is not None and view is not None, "a variant that may forget has a reach"
+    forgets = _forgets(call.variant)
+    assert reach is not None, "a variant that may forget has a reach"
+    assert forgets is not None, "the variant may forget"
     sides = reach[..., :1] if settings.window.is_causal else reach
-    return jnp.where(view.forgets(call.variant), sides, UNBOUNDED).max()
+    return jnp.where(forgets, sides, UNBOUNDED).max()
+
+
+def _forgets(variant: Variant) -> Bool[Array, ""] | None:
+    """Return `KernelView.forgets` of a variant, or None if there is no kernel for it."""
+    view = find_view(variant)
+    return None if view is None else view.forgets(variant)
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:

@@ -203,12 +203,14 @@ def _split_outputs(
     outputs: Attended, axis: SequenceAxis, plan: Plan, devices: ring.Ring
 ) -> tuple[Array, Array]:
     """Divide the values and the logsumexp of one device into the chunks of a ring."""
-    chunks: Any = []
-    for x, index in ((outputs.values, 1), (outputs.logsumexp, 2)):
+
+    def split(x: Array, index: int) -> Array:
         if plan.balances:
             x = sequence_order.balance_shard(x, axis.names, axis.size, index)
-        chunks.append(_split_chunks(x, index, devices.is_balanced))
-    return tuple(chunks)
+        return _split_chunks(x, index, devices.is_balanced)
+
+    assert outputs.logsumexp is not None, "the options of the ring request it"
+    return split(outputs.values, 1), split(outputs.logsumexp, 2)
 
 
 # Function of a call, and of the outputs of this call if they are known. A branch may then return

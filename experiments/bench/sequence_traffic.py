@@ -18,7 +18,6 @@ from jax import lax
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from distattn_jax.attention import (
-    DistanceAware,
     DotProduct,
     ShardedSequence,
     TwoSided,
@@ -28,6 +27,9 @@ from distattn_jax.attention import (
 )
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
+from experiments.bench import variants
+from experiments.bench.shapes import Shape
+from experiments.bench.variants import LOCAL
 from experiments.papers.formatting import markdown_table
 
 LENGTHS = (8192, 32768)
@@ -53,7 +55,8 @@ class Call(NamedTuple):
 
 def make_calls(length: int, devices: int) -> dict[str, Call]:
     """Return the calls of the table by name."""
-    per_head = jnp.ones((HEADS,))
+    sizes = Shape(1, HEADS, length, WIDTH)
+    local = variants.distance_aware(sizes, jax.random.key(0), weights=(LOCAL, LOCAL))
     falling = TwoSided(None, (), (jnp.ones((HEADS, 2)),), ("alibi",))
     share = length // devices
     return {
@@ -63,7 +66,7 @@ def make_calls(length: int, devices: int) -> dict[str, Call]:
         "window of one share before the query": Call(
             DotProduct(), {"local_window_size": share, "is_causal": True}
         ),
-        "all heads local": Call(DistanceAware(-per_head, per_head), {}, branch=0),
+        "all heads local": Call(local, {}, branch=0),
         "all heads forget": Call(falling, {}, branch=0),
     }
 
@@ -72,9 +75,10 @@ def count_steps(call: Call, length: int, mesh: Mesh) -> int:
     """Return the number of blocks of keys that each device attends to."""
     if call.branch >= 0:
         return 1
-    arrays = _make_types(length, mesh)
+    query, key, value = _make_types(length, mesh)
     with jax.set_mesh(mesh):
-        plan = explain_implementation(*arrays, call.variant, **_options(call)).sequence
+        explanation = explain_implementation(query, key, value, call.variant, **_options(call))
+    plan = explanation.sequence
     assert plan is not None, "the mesh shards the sequence"
     return plan.steps
 
@@ -180,9 +184,7 @@ def main() -> None:
                 tiles = count_tiles(call, length, mesh)
                 balance = f"{max(tiles) * devices / sum(tiles):.2f}"
             steps = count_steps(call, length, mesh)
-            rows.append(
-                [f"{name}, {length:,}", str(steps), *(f"{x:.1f}" for x in sent), balance]
-            )
+            rows.append([f"{name}, {length:,}", str(steps), *(f"{x:.1f}" for x in sent), balance])
     header = ["call, tokens", "steps", "MiB sent, forward", "and backward", "largest / mean tiles"]
     print(markdown_table(header, rows))
 

@@ -15,10 +15,11 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from distattn_jax.attention import ShardedSequence, Variant, attention, early_add
 from distattn_jax.attention import devices as attention_devices
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
 from experiments.bench import variants
@@ -153,8 +154,7 @@ def lower_case(case: Case) -> Lowered:
 
             program = lower_training_step(case.sizes.batch, case.sizes.length, mesh)
             return Lowered(program, tile_kinds)
-        with jax.set_mesh(mesh):
-            program = _lower_gradients(case, lambda spec: NamedSharding(mesh, spec))
+        program = _lower_gradients(case, lambda spec: NamedSharding(mesh, spec), mesh)
         return Lowered(program, tile_kinds)
 
 
@@ -184,22 +184,22 @@ def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
     `tile_kinds` is updated: a dict from the name of each kernel to its kinds of tiles.
     """
 
-    def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
-        _, name = arguments
-        tile_kinds[name] = [kind for kind, _ in itertools.groupby(schedule.kinds)]
-        return run_tile_loop(body, inputs, types, schedule, *arguments, **names)
+    def run_and_record(call: KernelCall, *arguments: Any, **names: Any):
+        tile_kinds[call.name] = [kind for kind, _ in itertools.groupby(call.schedule.kinds)]
+        return run_tile_loop(call, *arguments, **names)
 
     run_tile_loop = kernels.run_tile_loop
     with mock.patch.object(kernels, "run_tile_loop", run_and_record):
         yield
 
 
-def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
+def _lower_gradients(case: Case, place: Callable[[P], Any], mesh: Mesh | None = None) -> Any:
     """Lower the gradients of one call of attention, or of splash attention.
 
     Args:
       case: A case of attention.
       place: Function that returns the sharding for a partition spec.
+      mesh: Devices, or None for one device.
     """
     sizes, name = case.sizes, case.program
 
@@ -233,7 +233,8 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
             start=jnp.float32(0),
         )
 
-    return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
+    with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
+        return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
 
 
 def _make_splash_attention(sizes: Shape, tile: tuple[int, int]) -> Callable[..., jax.Array]:

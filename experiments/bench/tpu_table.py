@@ -214,15 +214,17 @@ def format_sequence(cases: Results) -> str:
     A cell of memory also has the ratio to one device with the whole text.
     """
     rows = []
-    whole = 0.0
+    whole: dict[tuple[str, Any], float] = {}  # MiB of one device
     for case in tpu_cases.sequence_cases():
         result = cases.get(case.name, {})
         cells = [result.get("status", "-"), "-", "-"]
         if result.get("status") == "compiled":
             parts = [result[f"{name}_bytes"] for name in ("argument", "output", "temporary")]
             mebibytes = sum(parts) / 2**20
-            ratio = f" ({mebibytes / whole:.2f})" if case.sequence > 1 and whole else ""
-            whole = mebibytes if case.sequence == 1 else whole
+            if case.sequence == 1:
+                whole[case.program, case.sizes] = mebibytes
+            reference = whole.get((case.program, case.sizes), mebibytes)
+            ratio = f" ({mebibytes / reference:.2f})" if reference != mebibytes else ""
             cells = [f"{mebibytes:.1f}{ratio}", f"{parts[2] / 2**20:.1f}", "-"]
             permutes = result.get("permutes")
             if permutes:

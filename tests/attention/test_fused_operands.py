@@ -73,15 +73,22 @@ def attention_without_kernels(make_kernels, plan, operands):
     queries, keys, offset = (x[:, None, None, None] for x in lengths)
     i, j = i[None, None], j[None, None]
     relative_positions = i + offset - j
-    coefficients = unstack_coefficients(operands.coefficients[:, :, None, None, :])
     products = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=jnp.float32)
-    distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
-    tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
+    if plan.scoring.table_names:
+        coefficients, positions = (
+            None,
+            lambda name: getattr(operands, name)[:, :, (i - j + S)[0, 0]],
+        )
+    else:
+        coefficients = unstack_coefficients(operands.coefficients[:, :, None, None, :])
+        positions = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
+    tile_scores = plan.scoring.score(products, positions, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
     left, right = (UNBOUNDED if limit is None else limit for limit in plan.window)
     visible = (i < queries) & (j < keys)
     visible &= (relative_positions >= -right) & (relative_positions <= left)
-    visible &= operands.key_mask[:, :, None, :]
+    if operands.key_mask is not None:
+        visible &= operands.key_mask[:, :, None, :]
     weights, logsumexp = masked_softmax(scores, visible)
     kept = weights
     if operands.dropout_words is not None:
@@ -236,9 +243,7 @@ def test_local_heads_of_a_sharded_sequence_equal_one_device(
 
 
 @pytest.mark.usefixtures("eight_devices", "without_kernels")
-@pytest.mark.parametrize(
-    ("queries", "branch"), [([64, 33, 20, 46], 1), ([64, 40, 20, 64], 2)]
-)
+@pytest.mark.parametrize(("queries", "branch"), [([64, 33, 20, 46], 1), ([64, 40, 20, 64], 2)])
 def test_forgetting_heads_of_a_sharded_sequence_equal_one_device(queries, branch, monkeypatch):
     """Keys beyond the halo are left out if all queries see their own key, as in the first case."""
     slope = jnp.asarray([[1.5, 4.0], [3.0, 2.0]])
