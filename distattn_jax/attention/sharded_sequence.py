@@ -24,17 +24,25 @@ from distattn_jax.attention.sequence_plan import Plan, SequenceAxis, make_plan
 
 
 class Placement(NamedTuple):
-    """Place of a device in the batch and the heads, which are sharded over other mesh axes.
+    """Static description of the arrays of a device: mesh axes other than those of the sequence.
 
     Attributes:
-      first_example: Index of the first example of the device.
-      first_head: Index of the first query head of the device.
+      batch: Names of the mesh axes that shard the batch, or None.
+      heads: Names of the mesh axes that shard the query heads, or None.
       mask_travels: True if the mask has one row for all queries, so that it is sharded like keys.
     """
 
-    first_example: Int[Array, ""]
-    first_head: Int[Array, ""]
+    batch: tuple[str, ...] | None
+    heads: tuple[str, ...] | None
     mask_travels: bool
+
+    def find_first(self, query: Array) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return the index of the first example, and of the first query head, of this device."""
+        example, head = (
+            lax.axis_index(names) * size if names else jnp.int32(0)
+            for names, size in ((self.batch, query.shape[0]), (self.heads, query.shape[2]))
+        )
+        return example, head
 
 
 def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Attended:
@@ -109,25 +117,16 @@ def run_on_shards(
     """
     mask = call.mask
     if axis.is_manual:
-        zero = jnp.int32(0)
         travels = mask is not None and mask.shape[2:] == (1, call.key.shape[1])
-        return function(call, Placement(zero, zero, travels))
+        return function(call, Placement(None, None, travels))
     mesh = jax.typeof(call.query).sharding.mesh
     mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
     batch, heads = fused_mesh.batch_and_head_axes(mesh, call.query, reserved=axis.names)
     call = fused_mesh.repeat_key_heads(call, fused_mesh.count_shards(mesh, heads))
     specs = _make_specs(call, batch, heads, axis.names)
     travels = mask is not None and mask.shape[2] == 1 < mask.shape[3]
-
-    def run(call: AttentionCall) -> Any:
-        example, head = (
-            lax.axis_index(names) * size if names else jnp.int32(0)
-            for names, size in ((batch, call.query.shape[0]), (heads, call.query.shape[2]))
-        )
-        return function(call, Placement(example, head, travels))
-
     return jax.shard_map(
-        run,
+        lambda call: function(call, Placement(batch, heads, travels)),
         mesh=mesh,
         in_specs=(specs,),
         out_specs=make_specs(batch, heads),
@@ -251,7 +250,7 @@ def _switch(branches: tuple[Branch, ...], index: Array, inputs: Inputs, others: 
     would be copies of the inputs: in chunks, and in the balanced order.
 
     Args:
-      branches: Functions of a call.
+      branches: Functions of a call. They use no other arrays.
       index: Index of the function to call.
       inputs: Differentiable arrays of the call.
       others: All other arrays of the call.
@@ -364,6 +363,7 @@ def _split(
             mask = sequence_order.from_balanced_order(mask, axis.size, axis=3)
         has_rows = mask.shape[2] > 1
         row_mask = split(mask, 2) if has_rows else jnp.stack([mask] * (1 + is_balanced))
+    first_example, first_head = placement.find_first(call.query)
     return ring.Shard(
         ring.Queries(split(call.query, 1), row_mask, split(call.query_segments, 1)),
         ring.Keys(
@@ -376,8 +376,8 @@ def _split(
             offset=call.offset,
             dropout_rate=call.dropout_rate,
             dropout_words=call.dropout_words,
-            first_example=placement.first_example,
-            first_head=placement.first_head,
+            first_example=first_example,
+            first_head=first_head,
         ),
     )
 
@@ -464,7 +464,5 @@ def _divide_queries(
             query_segments=None if segments is None else segments[:, rows],
             query_lengths=None if lengths is None else jnp.clip(lengths - start, 0, length),
             offset=call.offset + start,
-            block_start=BlockStart(
-                placement.first_example, placement.first_head, start, jnp.zeros_like(start)
-            ),
+            block_start=BlockStart(*placement.find_first(call.query), start, jnp.zeros_like(start)),
         )
