@@ -1,4 +1,4 @@
-"""What the devices of a sharded sequence send and compute, counted without running attention."""
+"""Bytes that the devices of a sharded sequence send, and tiles that they compute."""
 
 import jax
 import pytest
