@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
+from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention import devices
 from distattn_jax.attention.arguments import Attended, AttentionCall
@@ -126,18 +126,43 @@ def may_be_local(variant: Variant) -> bool:
     return view is not None and view.may_be_local(variant)
 
 
-def find_local_distance(call: AttentionCall) -> Int[Array, ""]:
-    """Return the distance from which on the kernels treat the scores of all heads as 0.
+def may_forget(variant: Variant) -> bool:
+    """Return True if heads of a variant may leave out all keys beyond some distance."""
+    return _forgets(variant) is not None
 
-    It is `UNBOUNDED` if there is no such distance. `may_be_local` must be true for the variant.
+
+def find_near_distance(call: AttentionCall, shards: int) -> Int[Array, ""]:
+    """Return the distance of the keys that all heads need, or `UNBOUNDED`.
+
+    Beyond it, the kernels treat all scores as 0 if `may_be_local` is true for the variant, and
+    leave out all keys if `may_forget` is true. One of the two must be true.
+
+    Args:
+      call: Call of one device, which has one of the shards of a sequence. Its lengths are those of
+        the whole sequence.
+      shards: Number of shards.
     """
     settings, inputs = _prepare(call, TPU_WIDTHS)
     plan, operands = attend.prepare(settings, inputs)
     if plan.tolerance is None:
         return jnp.int32(UNBOUNDED)
-    found = plan.scoring.find_radius(operands, plan.tolerance)
-    assert found is not None, "a variant that may be local has a radius"
-    return jnp.where(found[1], found[0], UNBOUNDED).max()
+    if may_be_local(call.variant):
+        found = plan.scoring.find_radius(operands, plan.tolerance)
+        assert found is not None, "a variant that may be local has a radius"
+        return jnp.where(found[1], found[0], UNBOUNDED).max()
+    # The tolerance is for the sum over all keys, which are more than those of the shard.
+    reach = plan.scoring.find_reach(operands, plan.tolerance / shards)
+    forgets = _forgets(call.variant)
+    assert reach is not None, "a variant that may forget has a reach"
+    assert forgets is not None, "the variant may forget"
+    sides = reach[..., :1] if settings.window.is_causal else reach
+    return jnp.where(forgets, sides, UNBOUNDED).max()
+
+
+def _forgets(variant: Variant) -> Bool[Array, ""] | None:
+    """Return `KernelView.forgets` of a variant, or None if there is no kernel for it."""
+    view = find_view(variant)
+    return None if view is None else view.forgets(variant)
 
 
 def _make_dropout(call: AttentionCall) -> dict[str, Array]:

@@ -1,11 +1,16 @@
-"""Local heads over a sharded sequence: only keys near the border of a shard travel.
+"""Heads that look near, over a sharded sequence: only keys near the border of a shard travel.
 
-A local head of distance-aware attention (w < 0) gives every key beyond some distance the score 0,
-within the tolerance of the variant. If this distance is at most h for all heads, a device needs the
-h keys before its shard, the h keys after it, and of all other keys only their number n and the sum
-of their values. They are one more block with the score 0, which `ring` merges by the logsumexp:
+If all heads need only the keys within a distance h, a device needs the h keys before its shard and
+the h keys after it. There are two kinds of such heads:
 
-    z_far = log n        o_far = Σ_j V_j / n
+- A local head of distance-aware attention (w < 0) gives every key beyond the distance the score 0,
+  within the tolerance of the variant. Of these far keys, a device needs only the number n and the
+  sum of the values. They are one more block with the score 0, which `ring` merges by the logsumexp:
+
+      z_far = log n        o_far = Σ_j V_j / n
+
+- A head of two-sided attention that forgets leaves out the keys beyond the distance: see
+  `fused.forgetting`. There is no far block. The distance h is a window of the near keys.
 
 The bytes that travel do not depend on the length of the sequence. The distance depends on trained
 parameters, so the program contains one branch for each h of `HALOS`, and a ring for other heads.
@@ -35,7 +40,8 @@ def list_halos(call: AttentionCall, name: str | None) -> tuple[int, ...]:
     """Return the halos that a call can use: those of `HALOS` below the length of a shard.
 
     The result is empty if the fused kernels do not compute the call, because other implementations
-    have no tolerance, or if far keys have no common sum.
+    have no tolerance. It is also empty if far keys have no common sum, or if a query that forgets
+    far keys may not see its own key.
 
     Args:
       call: Call of one device. The shards of queries and keys are consecutive positions.
@@ -53,7 +59,8 @@ def list_halos(call: AttentionCall, name: str | None) -> tuple[int, ...]:
     )
     if not has_common_sum or name not in (None, "pallas"):
         return ()
-    if not fused_kernels.may_be_local(call.variant):
+    may_forget = fused_kernels.may_forget(call.variant) and mask is None
+    if not (may_forget or fused_kernels.may_be_local(call.variant)):
         return ()
     block = call._replace(options=dataclasses.replace(options, logsumexp=True))
     if not any(each == "pallas" and reason is None for each, _, reason in list_candidates(block)):
@@ -71,8 +78,13 @@ def select_halo(call: AttentionCall, halos: tuple[int, ...], ring: Ring) -> Int[
     norms = jnp.sqrt(squares.max(axis=1, keepdims=True))
     # The distance depends on the largest norm of all keys, also of those on other devices.
     ratio = lax.pmax(norms, ring.axis) / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)
-    key = (call.key * ratio).astype(call.key.dtype)
-    distance = fused_kernels.find_local_distance(call._replace(key=key))
+    length = jnp.full((call.key.shape[0],), ring.size * call.key.shape[1], jnp.int32)
+    call = call._replace(
+        key=(call.key * ratio).astype(call.key.dtype),
+        query_lengths=length if call.query_lengths is None else call.query_lengths,
+        key_lengths=length if call.key_lengths is None else call.key_lengths,
+    )
+    distance = fused_kernels.find_near_distance(call, ring.size)
     distance = lax.pmax(mark_varying(distance, names), tuple(names))
     return (distance > jnp.asarray(halos, jnp.int32)).sum(dtype=jnp.int32)
 
@@ -92,8 +104,9 @@ def attend(
     Args:
       ring: Description of the devices that share the sequence.
       call: Call of this device.
-      halo: Distance from which on the scores of all heads are 0.
+      halo: Distance of the keys that all heads need.
     """
+    forgets = fused_kernels.may_forget(call.variant)
     visible = _find_visible_keys(ring, call)
     before, after = halo, 0 if call.options.is_causal else halo
 
@@ -118,11 +131,15 @@ def attend(
         key_lengths=None,
         query_lengths=_shift_lengths(ring, call),
         offset=call.offset + before,
-        options=dataclasses.replace(call.options, logsumexp=True, aligned=False),
+        options=dataclasses.replace(
+            call.options, logsumexp=True, aligned=False, window=(halo, halo) if forgets else None
+        ),
     )
     with jax.default_matmul_precision(ring.precision):
         attended = compute(near, ring.implementation)
     assert attended.logsumexp is not None, "the options request it"
+    if forgets:
+        return attended.values, attended.logsumexp
     block = attended.values.astype(promote(call.query.dtype)), attended.logsumexp
     values, logsumexp = merge(block, _average_far_keys(ring, call, near, visible))
     return values.astype(call.value.dtype), logsumexp

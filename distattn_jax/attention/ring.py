@@ -136,9 +136,18 @@ class Shard(NamedTuple):
     common: Common
 
 
-def attend(ring: Ring, shard: Shard) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
-    """Return the values and the logsumexp of the queries of this device, with all keys."""
-    return _attend(ring, mark_varying(shard, varying_axes(shard)))
+def attend(
+    ring: Ring, shard: Shard, known: tuple[Array, Array] | None = None
+) -> tuple[Float[Array, "C B T N E"], Float[Array, "C B N T"]]:
+    """Return the values and the logsumexp of the queries of this device, with all keys.
+
+    Args:
+      ring: Description of the devices.
+      shard: Arrays of this device.
+      known: Result of an earlier call with the same arguments. It is then returned, and only the
+        derivative is computed.
+    """
+    return _attend(ring, *mark_varying((shard, known), varying_axes(shard)))
 
 
 def receive(
@@ -165,12 +174,14 @@ def receive(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _attend(ring: Ring, shard: Shard):
-    return _attend_forward(ring, shard)[0]
+def _attend(ring: Ring, shard: Shard, known: Any):
+    return _attend_forward(ring, shard, known)[0]
 
 
-def _attend_forward(ring: Ring, shard: Shard):
+def _attend_forward(ring: Ring, shard: Shard, known: Any):
     """Merge the blocks of keys as they arrive: equation (1)."""
+    if known is not None:
+        return known, (shard, *known)
     query, value = shard.queries.query, shard.keys.value
     chunks, batch, length, heads, _ = query.shape
     dtype = promote(query.dtype)
@@ -206,7 +217,7 @@ def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     parcel = _zeros_like((keys.key, keys.value))
     (query, variant), (key, value) = _travel(ring, visit, shard, own, parcel)
     key, value = key.astype(keys.key.dtype), value.astype(keys.value.dtype)
-    return (_make_gradient(query.astype(queries.query.dtype), variant, key, value),)
+    return _make_gradient(query.astype(queries.query.dtype), variant, key, value), None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -241,6 +252,7 @@ def _receive_backward(ring: Ring, shard: Shard, cotangent: Any):
                 keys._replace(key=key, value=value),
                 common._replace(variant=variant),
             ),
+            None,
         )[0]
 
     values, transpose = jax.vjp(attend_to_cotangents, queries.query, common.variant, keys.key)

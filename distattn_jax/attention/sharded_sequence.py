@@ -24,17 +24,25 @@ from distattn_jax.attention.sequence_plan import Plan, SequenceAxis, make_plan
 
 
 class Placement(NamedTuple):
-    """Place of a device in the batch and the heads, which are sharded over other mesh axes.
+    """Static description of the arrays of a device: mesh axes other than those of the sequence.
 
     Attributes:
-      first_example: Index of the first example of the device.
-      first_head: Index of the first query head of the device.
+      batch: Names of the mesh axes that shard the batch, or None.
+      heads: Names of the mesh axes that shard the query heads, or None.
       mask_travels: True if the mask has one row for all queries, so that it is sharded like keys.
     """
 
-    first_example: Int[Array, ""]
-    first_head: Int[Array, ""]
+    batch: tuple[str, ...] | None
+    heads: tuple[str, ...] | None
     mask_travels: bool
+
+    def find_first(self, query: Array) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return the index of the first example, and of the first query head, of this device."""
+        example, head = (
+            lax.axis_index(names) * size if names else jnp.int32(0)
+            for names, size in ((self.batch, query.shape[0]), (self.heads, query.shape[2]))
+        )
+        return example, head
 
 
 def compute_sharded(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Attended:
@@ -109,25 +117,16 @@ def run_on_shards(
     """
     mask = call.mask
     if axis.is_manual:
-        zero = jnp.int32(0)
         travels = mask is not None and mask.shape[2:] == (1, call.key.shape[1])
-        return function(call, Placement(zero, zero, travels))
+        return function(call, Placement(None, None, travels))
     mesh = jax.typeof(call.query).sharding.mesh
     mesh = jax.sharding.get_abstract_mesh() if mesh.empty else mesh
     batch, heads = fused_mesh.batch_and_head_axes(mesh, call.query, reserved=axis.names)
     call = fused_mesh.repeat_key_heads(call, fused_mesh.count_shards(mesh, heads))
     specs = _make_specs(call, batch, heads, axis.names)
     travels = mask is not None and mask.shape[2] == 1 < mask.shape[3]
-
-    def run(call: AttentionCall) -> Any:
-        example, head = (
-            lax.axis_index(names) * size if names else jnp.int32(0)
-            for names, size in ((batch, call.query.shape[0]), (heads, call.query.shape[2]))
-        )
-        return function(call, Placement(example, head, travels))
-
     return jax.shard_map(
-        run,
+        lambda call: function(call, Placement(batch, heads, travels)),
         mesh=mesh,
         in_specs=(specs,),
         out_specs=make_specs(batch, heads),
@@ -172,9 +171,10 @@ def _run_ring(
 ) -> Attended:
     """Compute the outputs of one device: keys and values travel around a ring."""
 
-    def attend(call: AttentionCall) -> Attended:
+    def attend(call: AttentionCall, known: Attended | None = None) -> Attended:
         devices, shard = _prepare_ring(call, name, axis, plan, placement)
-        values, logsumexp = ring.attend(devices, shard)
+        chunks = None if known is None else _split_outputs(known, axis, plan, devices)
+        values, logsumexp = ring.attend(devices, shard, chunks)
         received = None
         if call.options.received:
             received = ring.receive(devices, shard, logsumexp)
@@ -191,42 +191,106 @@ def _run_ring(
         )
         return Attended(*outputs)
 
-    attended = _attend_to_near_keys(call, name, axis, plan, attend) if plan.halos else attend(call)
+    if call.options.received:
+        attended = attend(call)
+    else:
+        attended = _attend_by_branch(call, _make_ring(call, name, axis, plan), plan.halos, attend)
     return attended if call.options.logsumexp else attended._replace(logsumexp=None)
 
 
-def _attend_to_near_keys(
-    call: AttentionCall,
-    name: str | None,
-    axis: SequenceAxis,
-    plan: Plan,
-    attend: Callable[[AttentionCall], Attended],
+def _split_outputs(
+    outputs: Attended, axis: SequenceAxis, plan: Plan, devices: ring.Ring
+) -> tuple[Array, Array]:
+    """Divide the values and the logsumexp of one device into the chunks of a ring."""
+
+    def split(x: Array, index: int) -> Array:
+        if plan.balances:
+            x = sequence_order.balance_shard(x, axis.names, axis.size, index)
+        return _split_chunks(x, index, devices.is_balanced)
+
+    assert outputs.logsumexp is not None, "the options of the ring request it"
+    return split(outputs.values, 1), split(outputs.logsumexp, 2)
+
+
+# Function of a call, and of the outputs of this call if they are known. A branch may then return
+# them, and compute only the derivative.
+Branch = Callable[[AttentionCall, Attended | None], Attended]
+Inputs = tuple[Array, Any, Array, Array]  # query, variant, key and value
+
+
+def _attend_by_branch(
+    call: AttentionCall, devices: ring.Ring, halos: tuple[int, ...], attend: Branch
 ) -> Attended:
     """Compute the outputs of one device with the first halo that is large enough for all heads.
 
     Args:
+      call: Call of one device.
+      devices: Description of the devices.
+      halos: Numbers of keys that may travel from each side: see `near_keys`.
       attend: Function for heads that need more keys.
     """
-    devices = _make_ring(call, name, axis, plan)
-    axes = varying_axes(call)
-    call = mark_varying(call, axes)
+    call = mark_varying(call, varying_axes(call))
 
-    def attend_with_halo(call: AttentionCall, halo: int) -> Attended:
+    def attend_with_halo(call: AttentionCall, known: Attended | None, halo: int) -> Attended:
         values, logsumexp = near_keys.attend(devices, call, halo)
         return Attended(values, logsumexp=logsumexp)
 
-    # Checkpoint the branches, so that their residuals are not stored when another branch runs.
-    branches = [
-        jax.checkpoint(functools.partial(attend_with_halo, halo=halo)) for halo in plan.halos
-    ]
-    return lax.switch(
-        near_keys.select_halo(call, plan.halos, devices),
-        [
-            lambda call, branch=branch: mark_varying(branch(call), axes)
-            for branch in (*branches, attend)
-        ],
-        call,
-    )
+    branches = [functools.partial(attend_with_halo, halo=halo) for halo in halos]
+    inputs = call.query, call.variant, call.key, call.value
+    others = call._replace(query=None, variant=None, key=None, value=None)  # type: ignore[arg-type]
+    index = near_keys.select_halo(call, halos, devices) if halos else jnp.int32(0)
+    return _switch((*branches, attend), index, inputs, others)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _switch(branches: tuple[Branch, ...], index: Array, inputs: Inputs, others: AttentionCall):
+    """Call the branch with this index. All branches have the same residuals: inputs and outputs.
+
+    The derivative of `lax.switch` would store the residuals of each branch. The residuals of a ring
+    would be copies of the inputs: in chunks, and in the balanced order.
+
+    Args:
+      branches: Functions of a call. They use no other arrays.
+      index: Index of the function to call.
+      inputs: Differentiable arrays of the call.
+      others: All other arrays of the call.
+    """
+    axes = varying_axes((inputs, others))
+
+    def run(branch: Branch) -> Callable[[Inputs], Attended]:
+        return lambda inputs: mark_varying(branch(_insert(inputs, others), None), axes)
+
+    return lax.switch(index, [*map(run, branches)], inputs)
+
+
+def _switch_forward(
+    branches: tuple[Branch, ...], index: Array, inputs: Inputs, others: AttentionCall
+):
+    attended = _switch(branches, index, inputs, others)
+    return attended, (index, inputs, others, attended)
+
+
+def _switch_backward(branches: tuple[Branch, ...], residuals: Any, cotangent: Attended):
+    index, inputs, others, attended = residuals
+    axes = varying_axes((inputs, others))
+
+    def differentiate(branch: Branch) -> Callable[[Inputs], Inputs]:
+        def run(inputs: Inputs) -> Inputs:
+            _, transpose = jax.vjp(lambda x: branch(_insert(x, others), attended), inputs)
+            return mark_varying(transpose(cotangent)[0], axes)
+
+        return run
+
+    return None, lax.switch(index, [*map(differentiate, branches)], inputs), None
+
+
+_switch.defvjp(_switch_forward, _switch_backward)
+
+
+def _insert(inputs: Inputs, others: AttentionCall) -> AttentionCall:
+    """Return a call with its differentiable arrays."""
+    query, variant, key, value = inputs
+    return others._replace(query=query, variant=variant, key=key, value=value)
 
 
 def _make_ring(call: AttentionCall, name: str | None, axis: SequenceAxis, plan: Plan) -> ring.Ring:
@@ -288,9 +352,7 @@ def _split(
     """
 
     def split(x: Array | None, index: int) -> Any:
-        if x is None:
-            return None
-        return jnp.stack(jnp.split(x, 2, index)) if is_balanced else x[None]
+        return None if x is None else _split_chunks(x, index, is_balanced)
 
     row_mask = column_mask = None
     if call.mask is not None and placement.mask_travels:
@@ -301,6 +363,7 @@ def _split(
             mask = sequence_order.from_balanced_order(mask, axis.size, axis=3)
         has_rows = mask.shape[2] > 1
         row_mask = split(mask, 2) if has_rows else jnp.stack([mask] * (1 + is_balanced))
+    first_example, first_head = placement.find_first(call.query)
     return ring.Shard(
         ring.Queries(split(call.query, 1), row_mask, split(call.query_segments, 1)),
         ring.Keys(
@@ -313,10 +376,15 @@ def _split(
             offset=call.offset,
             dropout_rate=call.dropout_rate,
             dropout_words=call.dropout_words,
-            first_example=placement.first_example,
-            first_head=placement.first_head,
+            first_example=first_example,
+            first_head=first_head,
         ),
     )
+
+
+def _split_chunks(x: Array, index: int, is_balanced: bool) -> Array:
+    """Divide an axis of a shard into one chunk or two. Axis 0 of the result is the chunk."""
+    return jnp.stack(jnp.split(x, 2, index)) if is_balanced else x[None]
 
 
 def _join(chunks: Iterable[Array], index: int) -> Array:
@@ -396,7 +464,5 @@ def _divide_queries(
             query_segments=None if segments is None else segments[:, rows],
             query_lengths=None if lengths is None else jnp.clip(lengths - start, 0, length),
             offset=call.offset + start,
-            block_start=BlockStart(
-                placement.first_example, placement.first_head, start, jnp.zeros_like(start)
-            ),
+            block_start=BlockStart(*placement.find_first(call.query), start, jnp.zeros_like(start)),
         )

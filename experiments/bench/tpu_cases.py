@@ -11,6 +11,7 @@ TILE = (512, 512)
 TILE_SIZES = (256, 512, 1024)
 TRAINING = Shape(batch=64, heads=12, length=512, width=64)
 SMALL = Shape(batch=1, heads=2, length=2048, width=64)
+LONG_TEXT = Shape(batch=1, heads=8, length=32768, width=64)
 
 
 def schedule_cases() -> list[Case]:
@@ -41,6 +42,19 @@ def memory_cases() -> list[Case]:
 def training_cases() -> list[Case]:
     """Return the cases of training steps: a model with the sizes of BERT base on a 2 x 2 mesh."""
     return [Case("training_step", generation, TRAINING, mesh=(2, 2)) for generation in ("v5e",)]
+
+
+def sequence_cases() -> list[Case]:
+    """Return the cases of long texts, on one device and in a ring of devices.
+
+    Half of the length on half of the devices gives each device the same share.
+    """
+    half = LONG_TEXT._replace(length=LONG_TEXT.length // 2)
+    return [
+        Case(program, "v5e", sizes, sequence=devices)
+        for program in ("dot_product", "distance_aware", "causal")
+        for sizes, devices in ((LONG_TEXT, 1), (LONG_TEXT, 8), (half, 4))
+    ]
 
 
 def compilation_cases() -> list[Case]:
@@ -82,6 +96,7 @@ GROUPS = {
     "schedule": schedule_cases,
     "memory": memory_cases,
     "training": training_cases,
+    "sequence": sequence_cases,
     "compilation": compilation_cases,
     "tiles": tile_cases,
 }

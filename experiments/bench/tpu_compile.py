@@ -5,6 +5,7 @@ The compiler for TPUs runs on every x86_64 machine with Linux, after `pip instal
     python -m experiments.bench.tpu_compile --processes 8      # all cases, to experiments/results
     python -m experiments.bench.tpu_compile --groups schedule  # scheduled bundles per tile
     python -m experiments.bench.tpu_compile --groups tiles     # sizes of tiles, and the best
+    python -m experiments.bench.tpu_compile --groups sequence  # rings of devices
     python -m experiments.bench.tpu_compile --groups           # only update the pages
 
 A case is one program for one kind of TPU. Each case is compiled in its own process. Each result is
@@ -28,12 +29,14 @@ from typing import Any
 
 from experiments.bench import tpu_table
 from experiments.bench.tpu_cases import GROUPS, find_case
+from experiments.bench.tpu_permutes import count_permutes
 from experiments.bench.tpu_schedule import read_schedules
 from experiments.papers.stored_results import FOLDER, round_numbers, update_results_page
 
 RESULTS = FOLDER / "tpu.json"
 PAGE = FOLDER.parent.parent / "docs" / "tpu.md"
 TRAINING_PAGE = FOLDER.parent / "tpu.md"
+DEVICES_PAGE = PAGE.parent / "devices.md"
 PACKAGES = ("jax", "jaxlib", "libtpu")
 DUMP_FLAGS = (
     "--xla_jf_dump_to={} --xla_jf_dump_llo_text=true --xla_jf_emit_annotations=true "
@@ -75,6 +78,8 @@ def compile_case(name: str, folder: Path) -> dict[str, Any]:
         compiled = lowered.program.compile()
     except jax.errors.JaxRuntimeError as error:
         return result | {"status": "refused", "message": str(error)[:LONGEST_MESSAGE]}
+    if case.sequence > 1:
+        result["permutes"] = count_permutes(compiled.as_text())._asdict()
     memory = compiled.memory_analysis()
     return result | {
         "status": "compiled",
@@ -164,7 +169,7 @@ def write_cases(cases: Mapping[str, Mapping[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Compile the cases of the chosen groups, then update docs/tpu.md and experiments/tpu.md."""
+    """Compile the cases of the chosen groups, then update the pages that have their tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     groups = tuple(GROUPS)
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)
@@ -185,6 +190,7 @@ def main() -> None:
     if options.output == RESULTS:
         update_results_page("tpu", tpu_table.format_page(cases), PAGE)
         update_results_page("tpu_training", tpu_table.format_training(cases), TRAINING_PAGE)
+        update_results_page("tpu_sequence", tpu_table.format_sequence(cases), DEVICES_PAGE)
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):

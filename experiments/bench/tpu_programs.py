@@ -15,15 +15,19 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from jax.experimental import topologies
-from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from distattn_jax.attention import Variant, attention, devices, early_add
+from distattn_jax.attention import ShardedSequence, Variant, attention, early_add
+from distattn_jax.attention import devices as attention_devices
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
 from experiments.bench import variants
 from experiments.bench.shapes import Shape
 
 TOPOLOGIES = {"v5e": "v5e:2x2", "v5p": "v5p:2x2x1", "v6e": "v6e:2x2"}
+LARGE_TOPOLOGIES = {"v5e": "v5e:2x4"}  # for cases that need more than `FEW_DEVICES`
+FEW_DEVICES = 4
 XLA = "_xla"  # end of the name of a program without our kernels
 P = PartitionSpec
 
@@ -39,6 +43,7 @@ class Case:
       sizes: Sizes of the inputs. A training step uses only the batch size and the length.
       tile: Number of queries and number of keys of a tile. None means that the library chooses.
       mesh: Size of the axes (data, model) of the mesh.
+      sequence: Size of the mesh axis that shards sequences. Keys then travel around a ring.
     """
 
     program: str
@@ -46,6 +51,7 @@ class Case:
     sizes: Shape
     tile: tuple[int, int] | None = None
     mesh: tuple[int, int] = (1, 1)
+    sequence: int = 1
 
     @property
     def name(self) -> str:
@@ -55,6 +61,8 @@ class Case:
             words.append("tile {}x{}".format(*self.tile))
         if self.mesh != (1, 1):
             words.append("mesh {}x{}".format(*self.mesh))
+        if self.sequence > 1:
+            words.append(f"sequence {self.sequence}")
         return " ".join(words)
 
 
@@ -124,24 +132,30 @@ class Lowered(NamedTuple):
 
 def lower_case(case: Case) -> Lowered:
     """Lower the program of a case for the compiler's description of a TPU, without a device."""
+    data, model = case.mesh
+    devices = data * case.sequence * model
+    names = TOPOLOGIES if devices <= FEW_DEVICES else LARGE_TOPOLOGIES
     topology: Any = topologies.get_topology_desc(
-        platform="tpu", topology_name=TOPOLOGIES[case.generation]
+        platform="tpu", topology_name=names[case.generation]
     )
     tile_kinds: dict[str, list[TileKind]] = {}
     with assume_tpu(topology.devices[0].device_kind, case.tile), record_tile_kinds(tile_kinds):
-        if case.mesh == (1, 1):
+        if devices == 1:
             place = SingleDeviceSharding(topology.devices[0])
             return Lowered(_lower_gradients(case, lambda spec: place), tile_kinds)
-        axis_types = (AxisType.Auto, AxisType.Auto)
         mesh = jax.make_mesh(
-            case.mesh, ("data", "model"), axis_types=axis_types, devices=topology.devices
+            (data, case.sequence, model),
+            ("data", "sequence", "model"),
+            axis_types=(AxisType.Auto,) * 3,
+            devices=topology.devices,
         )
         if case.program == "training_step":
             from experiments.bench.tpu_training import lower_training_step  # imports are slow
 
             program = lower_training_step(case.sizes.batch, case.sizes.length, mesh)
             return Lowered(program, tile_kinds)
-        return Lowered(_lower_gradients(case, lambda spec: NamedSharding(mesh, spec)), tile_kinds)
+        program = _lower_gradients(case, lambda spec: NamedSharding(mesh, spec), mesh)
+        return Lowered(program, tile_kinds)
 
 
 @contextlib.contextmanager
@@ -154,8 +168,8 @@ def assume_tpu(kind: str, tile: tuple[int, int] | None) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
-        machine = devices.local_machine()._replace(platform="tpu", tpu_kinds=[kind])
-        stack.enter_context(devices.assumed(machine))
+        machine = attention_devices.local_machine()._replace(platform="tpu", tpu_kinds=[kind])
+        stack.enter_context(attention_devices.assumed(machine))
         stack.enter_context(patch(tile_configs, "local_kind", new=lambda: kind))
         if tile is not None:
             config = tile_configs.TileConfig(*tile)
@@ -170,22 +184,22 @@ def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
     `tile_kinds` is updated: a dict from the name of each kernel to its kinds of tiles.
     """
 
-    def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
-        _, name = arguments
-        tile_kinds[name] = [kind for kind, _ in itertools.groupby(schedule.kinds)]
-        return run_tile_loop(body, inputs, types, schedule, *arguments, **names)
+    def run_and_record(call: KernelCall, *arguments: Any, **names: Any):
+        tile_kinds[call.name] = [kind for kind, _ in itertools.groupby(call.schedule.kinds)]
+        return run_tile_loop(call, *arguments, **names)
 
     run_tile_loop = kernels.run_tile_loop
     with mock.patch.object(kernels, "run_tile_loop", run_and_record):
         yield
 
 
-def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
+def _lower_gradients(case: Case, place: Callable[[P], Any], mesh: Mesh | None = None) -> Any:
     """Lower the gradients of one call of attention, or of splash attention.
 
     Args:
       case: A case of attention.
       place: Function that returns the sharding for a partition spec.
+      mesh: Devices, or None for one device.
     """
     sizes, name = case.sizes, case.program
 
@@ -195,7 +209,7 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
     def make_rows(heads: int) -> jax.ShapeDtypeStruct:
         shape = (sizes.batch, sizes.length, heads, sizes.width)
         dtype = jnp.float32 if name == "float32" else jnp.bfloat16
-        return make_type(shape, dtype, P("data", None, "model", None))
+        return make_type(shape, dtype, P("data", "sequence", "model", None))
 
     shared = make_rows(sizes.heads // 2 if name == "grouped" else sizes.heads)
     inputs: dict[str, Any] = {"query": make_rows(sizes.heads), "key": shared, "value": shared}
@@ -203,7 +217,8 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
     attend: Callable[..., Any] = _make_splash_attention(sizes, case.tile or (512, 512))
     if name != "splash":
         implementation = "xla" if name.endswith(XLA) else "pallas"
-        attend = partial(attention, implementation=implementation)
+        sequence = ShardedSequence(strategy="ring")
+        attend = partial(attention, implementation=implementation, sequence=sequence)
         make_variant = VARIANTS.get(name.removesuffix(XLA), VARIANTS["distance_aware"])
         variant = jax.eval_shape(lambda: make_variant(sizes, jax.random.key(0)))
         inputs["variant"] = jax.tree.map(lambda leaf: make_type(leaf.shape, leaf.dtype), variant)
@@ -218,7 +233,8 @@ def _lower_gradients(case: Case, place: Callable[[P], Any]) -> Any:
             start=jnp.float32(0),
         )
 
-    return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
+    with contextlib.nullcontext() if mesh is None else jax.set_mesh(mesh):
+        return jax.jit(jax.grad(loss)).trace(inputs, traced).lower(lowering_platforms=("tpu",))
 
 
 def _make_splash_attention(sizes: Shape, tile: tuple[int, int]) -> Callable[..., jax.Array]:

@@ -208,6 +208,34 @@ def format_training(cases: Results) -> str:
     return "\n".join(lines) + "\n"
 
 
+def format_sequence(cases: Results) -> str:
+    """Return a Markdown table of the memory of a device, and of the permutes of a ring.
+
+    A cell of memory also has the ratio to one device with the whole text.
+    """
+    rows = []
+    whole: dict[tuple[str, Any], float] = {}  # MiB of one device
+    for case in tpu_cases.sequence_cases():
+        result = cases.get(case.name, {})
+        cells = [result.get("status", "-"), "-", "-"]
+        if result.get("status") == "compiled":
+            parts = [result[f"{name}_bytes"] for name in ("argument", "output", "temporary")]
+            mebibytes = sum(parts) / 2**20
+            if case.sequence == 1:
+                whole[case.program, case.sizes] = mebibytes
+            reference = whole.get((case.program, case.sizes), mebibytes)
+            ratio = f" ({mebibytes / reference:.2f})" if reference != mebibytes else ""
+            cells = [f"{mebibytes:.1f}{ratio}", f"{parts[2] / 2**20:.1f}", "-"]
+            permutes = result.get("permutes")
+            if permutes:
+                total = permutes["asynchronous"] + permutes["synchronous"]
+                cells[2] = "{asynchronous} of {total}, {enclosing}".format(total=total, **permutes)
+        name = case.program.replace("_", " ")
+        rows.append([f"{name}, {case.sizes.length:,} tokens", str(case.sequence), *cells])
+    header = ["call and gradients", "devices", "MiB per device", "of these temporary"]
+    return markdown_table([*header, "permutes: asynchronous, around a kernel"], rows) + "\n"
+
+
 def format_compilation(cases: Results) -> str:
     """Return a Markdown table with one row per program: cases, and median seconds to compile."""
     by_program: dict[str, list[Case]] = {}

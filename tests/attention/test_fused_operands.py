@@ -16,6 +16,7 @@ from distattn_jax.attention import (
     DistanceAware,
     DistanceBias,
     ShardedSequence,
+    TwoSided,
     attention,
     explain_implementation,
     near_keys,
@@ -72,15 +73,22 @@ def attention_without_kernels(make_kernels, plan, operands):
     queries, keys, offset = (x[:, None, None, None] for x in lengths)
     i, j = i[None, None], j[None, None]
     relative_positions = i + offset - j
-    coefficients = unstack_coefficients(operands.coefficients[:, :, None, None, :])
     products = jnp.einsum("btnh,bsnh->bnts", query, key, preferred_element_type=jnp.float32)
-    distances = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
-    tile_scores = plan.scoring.score(products, distances, coefficients, for_gradient=False)
+    if plan.scoring.table_names:
+        coefficients, positions = (
+            None,
+            lambda name: getattr(operands, name)[:, :, (i - j + S)[0, 0]],
+        )
+    else:
+        coefficients = unstack_coefficients(operands.coefficients[:, :, None, None, :])
+        positions = Distances(lambda: jnp.abs(relative_positions).astype(jnp.float32))
+    tile_scores = plan.scoring.score(products, positions, coefficients, for_gradient=False)
     scores = tile_scores.scores * plan.scoring.score_multiplier(coefficients) / LOG2E
     left, right = (UNBOUNDED if limit is None else limit for limit in plan.window)
     visible = (i < queries) & (j < keys)
     visible &= (relative_positions >= -right) & (relative_positions <= left)
-    visible &= operands.key_mask[:, :, None, :]
+    if operands.key_mask is not None:
+        visible &= operands.key_mask[:, :, None, :]
     weights, logsumexp = masked_softmax(scores, visible)
     kept = weights
     if operands.dropout_words is not None:
@@ -181,20 +189,21 @@ def test_blocks_of_a_sharded_sequence_equal_one_device():
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.usefixtures("eight_devices", "without_kernels")
-@pytest.mark.parametrize(
-    ("weights", "is_causal"), [((-0.9, -0.8), False), ((-0.9, -0.8), True), ((-0.9, 0.5), True)]
-)
-def test_local_heads_of_a_sharded_sequence_equal_one_device(weights, is_causal, monkeypatch):
-    """Keys beyond the halo have the score 0 if all heads are local. Otherwise all keys travel."""
+def compare_near_keys_with_one_device(variant, branch, monkeypatch, *, is_causal, **restrictions):
+    """Compare two shards that take this branch with one device, in float32.
+
+    Branch 1 sends 24 keys of each neighbour, and branch 2 is a ring.
+    """
     monkeypatch.setattr(near_keys, "HALOS", (4, 24, 64))
+    select_halo, taken = near_keys.select_halo, set()
+
+    def select_and_record(*arguments):
+        index = select_halo(*arguments)
+        jax.debug.callback(lambda x: taken.add(int(x)), index)
+        return index
+
+    monkeypatch.setattr(near_keys, "select_halo", select_and_record)
     arrays = inputs(SMALL._replace(queries=64, keys=64), "float32")
-    variant = DistanceAware(jnp.asarray(weights), jnp.asarray([1.0, 0.5]), tolerance=1e-5)
-    restrictions = {
-        "key_lengths": jnp.asarray([64, 33, 64, 46]),
-        "query_lengths": jnp.asarray([64, 40, 20, 64]),
-        "mask": (np.arange(64) % 7 != 3)[None, None, None],
-    }
     axes = ("data", "sequence", "model")
     mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
     sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
@@ -209,6 +218,45 @@ def test_local_heads_of_a_sharded_sequence_equal_one_device(weights, is_causal, 
     )
     expected = jax.jit(reference)(*arrays, variant, **restrictions)
     chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
+    jax.effects_barrier()
+    assert taken == {branch}
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+@pytest.mark.parametrize(
+    ("weights", "is_causal", "branch"),
+    [((-0.9, -0.8), False, 1), ((-0.9, -0.8), True, 1), ((-0.9, 0.5), True, 2)],
+)
+def test_local_heads_of_a_sharded_sequence_equal_one_device(
+    weights, is_causal, branch, monkeypatch
+):
+    """Keys beyond the halo have the score 0 if all heads are local. Otherwise all keys travel."""
+    compare_near_keys_with_one_device(
+        DistanceAware(jnp.asarray(weights), jnp.asarray([1.0, 0.5]), tolerance=1e-5),
+        branch,
+        monkeypatch,
+        is_causal=is_causal,
+        key_lengths=jnp.asarray([64, 33, 64, 46]),
+        query_lengths=jnp.asarray([64, 40, 20, 64]),
+        mask=(np.arange(64) % 7 != 3)[None, None, None],
+    )
+
+
+@pytest.mark.usefixtures("eight_devices", "without_kernels")
+@pytest.mark.parametrize(("queries", "branch"), [([64, 33, 20, 46], 1), ([64, 40, 20, 64], 2)])
+def test_forgetting_heads_of_a_sharded_sequence_equal_one_device(queries, branch, monkeypatch):
+    """Keys beyond the halo are left out if all queries see their own key, as in the first case."""
+    slope = jnp.asarray([[1.5, 4.0], [3.0, 2.0]])
+    constant = jnp.asarray([[0.0, 1.0], [0.5, -2.0]])
+    weight = -0.1 * jnp.ones((2, 2))
+    compare_near_keys_with_one_device(
+        TwoSided(weight, constant, (slope, constant), ("alibi", "constant"), tolerance=1e-5),
+        branch,
+        monkeypatch,
+        is_causal=False,
+        key_lengths=jnp.asarray([64, 33, 64, 46]),
+        query_lengths=jnp.asarray(queries),
+    )
 
 
 SATURATING_SHAPES = {

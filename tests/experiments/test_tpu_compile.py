@@ -60,6 +60,20 @@ def test_memory_is_divided_by_that_of_splash_attention_of_the_same_version():
     assert read_row(tpu_table.format_memory(cases), "dot product") == ["1"] * 4
 
 
+def test_memory_of_a_ring_is_divided_by_that_of_one_device():
+    cases = make_results("sequence")
+    for name in cases:
+        mebibytes = 1 if "sequence" in name else 4
+        sizes = dict.fromkeys(("argument_bytes", "output_bytes"), mebibytes * 2**20)
+        permutes = {"synchronous": 1, "asynchronous": 9, "enclosing": 8}
+        permutes = {"permutes": permutes} if "sequence" in name else {}
+        cases[name] = cases[name] | sizes | permutes
+    table = tpu_table.format_sequence(cases)
+    rows = [line for line in table.splitlines() if line.startswith("| dot product, 32,768")]
+    assert rows[0].split("|")[2:-1] == [" 1 ", " 9.0 ", " 1.0 ", " - "]
+    assert rows[1].split("|")[2:-1] == [" 8 ", " 3.0 (0.33) ", " 1.0 ", " 9 of 10, 8 "]
+
+
 def test_a_refused_case_is_listed():
     refused = {"status": "refused", "message": "too much VMEM"}
     cases = make_results("compilation") | {"mask v6e B1 N2 L2048 H64": refused}
@@ -115,6 +129,7 @@ def test_the_pages_hold_the_stored_results():
     cases = tpu_compile.read_cases(tpu_compile.RESULTS)
     assert tpu_table.format_page(cases) in tpu_compile.PAGE.read_text()
     assert tpu_table.format_training(cases) in tpu_compile.TRAINING_PAGE.read_text()
+    assert tpu_table.format_sequence(cases) in tpu_compile.DEVICES_PAGE.read_text()
 
 
 @pytest.mark.skipif(

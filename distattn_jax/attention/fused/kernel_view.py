@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.fused.scoring import Scoring
 from distattn_jax.attention.variants import Variant
@@ -147,6 +147,14 @@ class KernelView(abc.ABC):
         The distance must not depend on the number of keys: see `saturation.find_function_radius`.
         """
         return False
+
+    def forgets(self, variant: Any) -> Bool[Array, ""] | None:
+        """Return True if the weights of all heads fall with the distance, at all distances.
+
+        Keys beyond the reach of a shard are then left out in all other shards, too: see
+        `forgetting`. Return None if no heads of this variant forget.
+        """
+        return None
 
     def may_lose_digits(self, variant: Any) -> bool:
         """Return True if scores may be so large that the kernels lose too many digits.

@@ -9,6 +9,8 @@ is 0, and skips these keys if their bias is constant (see `saturation`).
 import dataclasses
 import functools
 
+import jax.numpy as jnp
+
 from distattn_jax.attention.fused.distance_functions import LOG2E
 from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
 from distattn_jax.attention.fused.position_tables import bound_change, bound_table, make_table
@@ -19,6 +21,7 @@ from distattn_jax.attention.variants import (
     T5Buckets,
     TwoSided,
     alibi,
+    constant,
     kerple_log,
     kerple_power,
     mappings,
@@ -56,6 +59,16 @@ class TwoSidedView(KernelView):
             if form.factor_bound is not None and FALLING.isdisjoint(variant.bias):
                 form = form._replace(bias_change=bound_change(*arguments))
         return form
+
+    def forgets(self, variant):
+        biases = frozenset(variant.bias)
+        if biases.isdisjoint(FALLING) or not biases <= FALLING | {constant}:
+            return None
+        if variant.weight is None:
+            return jnp.bool_(True)
+        if variant.mapping not in (mappings.learnable_sigmoid, mappings.sigmoid):
+            return None
+        return (variant.weight <= 0).all()
 
     def may_lose_digits(self, variant):
         """Return True for the mapping `exponent`, as for `DistanceAware`."""
