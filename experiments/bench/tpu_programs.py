@@ -18,6 +18,7 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from distattn_jax.attention import Variant, attention, devices, early_add
+from distattn_jax.attention.fused.kernel_calls import KernelCall
 from distattn_jax.attention.fused.tile_runs import TileKind
 from distattn_jax.attention.fused.tpu import kernels, tile_configs
 from experiments.bench import variants
@@ -72,6 +73,13 @@ VARIANTS: dict[str, Callable[..., Variant]] = {  # functions of a shape and a PR
     "relative_position": variants.relative_position,
     "transformer_xl": variants.transformer_xl,
     "adapted": variants.adapted,
+    # Logarithmic decay, the same without f, linear decay that forgets, constants only.
+    "two_sided": variants.two_sided,
+    "two_sided_bias": partial(variants.two_sided, weights=None),
+    "two_sided_forgetting": partial(
+        variants.two_sided, weights=(variants.LOCAL, variants.LOCAL), bias=("alibi",)
+    ),
+    "two_sided_constant": partial(variants.two_sided, bias=("constant",)),
 }
 
 
@@ -170,10 +178,9 @@ def record_tile_kinds(tile_kinds: dict[str, list[TileKind]]) -> Iterator[None]:
     `tile_kinds` is updated: a dict from the name of each kernel to its kinds of tiles.
     """
 
-    def run_and_record(body: Any, inputs: Any, types: Any, schedule: Any, *arguments: Any, **names):
-        _, name = arguments
-        tile_kinds[name] = [kind for kind, _ in itertools.groupby(schedule.kinds)]
-        return run_tile_loop(body, inputs, types, schedule, *arguments, **names)
+    def run_and_record(call: KernelCall, *arguments: Any, **names: Any):
+        tile_kinds[call.name] = [kind for kind, _ in itertools.groupby(call.schedule.kinds)]
+        return run_tile_loop(call, *arguments, **names)
 
     run_tile_loop = kernels.run_tile_loop
     with mock.patch.object(kernels, "run_tile_loop", run_and_record):
