@@ -375,6 +375,12 @@ METHODS = {
     "two_sided_no_factor": _two_sided_method(
         "no factor", "bias only, without the factor f", mapping=None
     ),
+    "two_sided_same_rate": Method(
+        "Two-sided, same rate",
+        "two_sided, with one learning rate for all parameters",
+        _two_sided,
+        has_distance_weights=True,
+    ),
 }
 
 

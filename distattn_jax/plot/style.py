@@ -70,6 +70,7 @@ METHOD_COLOURS: dict[str, str] = {
     "two_sided_buckets": "#7b1fa2",
     "two_sided_no_relu": "#a31547",
     "two_sided_no_factor": "#d9a5bd",
+    "two_sided_same_rate": "#4a148c",
 }
 # Guides of pre-trained models never share a figure with attention variants: colours may repeat.
 GUIDE_COLOURS: dict[str, str] = {

@@ -80,6 +80,13 @@ VARIANTS: dict[str, Callable[..., Variant]] = {  # functions of a shape and a PR
     "relative_position": variants.relative_position,
     "transformer_xl": variants.transformer_xl,
     "adapted": variants.adapted,
+    # Logarithmic decay, the same without f, linear decay that forgets, constants only.
+    "two_sided": variants.two_sided,
+    "two_sided_bias": partial(variants.two_sided, weights=None),
+    "two_sided_forgetting": partial(
+        variants.two_sided, weights=(variants.LOCAL, variants.LOCAL), bias=("alibi",)
+    ),
+    "two_sided_constant": partial(variants.two_sided, bias=("constant",)),
 }
 
 

@@ -26,6 +26,7 @@ EXPERIMENT_TITLES = {
     **{"ud_tr": "UD Turkish-IMST", "ud_vi": "UD Vietnamese-VTB"},
     "imdb_language_model": "language model of IMDB",
     "imdb_language_model_512": "language model of IMDB, trained on 512 tokens",
+    "linux_language_model": "language model of C files",
     **{f"imdb_{cut}": f"IMDB {cut} words" for cut in (64, 128, 256, 512)},
     "multi30k": "Multi30k",
     "libreoffice": "LibreOffice help",

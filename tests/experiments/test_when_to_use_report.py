@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from experiments.papers.formatting import experiment_title
-from experiments.papers.when_to_use import figures, report
+from experiments.papers.when_to_use import figures, quality_cost, report, two_sided
 from experiments.papers.when_to_use.language_models import NAMES, compare_trainings
 from experiments.papers.when_to_use.report import REPORT
-from experiments.papers.when_to_use.settings import CUTS, EXPERIMENTS, LENGTHS, TREEBANKS
+from experiments.papers.when_to_use.settings import (
+    CUTS,
+    EXPERIMENTS,
+    LARGER,
+    LARGER_LENGTHS,
+    LENGTHS,
+    TAGGING,
+    TREEBANKS,
+)
 from tests.experiments import stored
 from tests.experiments.stored import find_row
 
@@ -33,7 +41,7 @@ def test_what_was_not_run_is_marked_and_named():
     assert speech[1:] == ["not run"] * 3
     not_run = summary.partition("**Not run**")[2]
     assert not_run.startswith(": all methods (in UD English-EWT; ")
-    assert "; RoPE (in WNUT-17).\n" in not_run
+    assert "; RoPE (in WNUT-17)." in not_run
 
 
 def test_trainings_are_compared_on_the_same_data_alone(models):
@@ -204,9 +212,69 @@ def test_every_language_model_has_a_family():
     assert len(set(families)) == len(families)
 
 
+def make_perplexities(name, losses, lengths):
+    """Return language models: method -> perplexity of each seed, plus 1 at each longer length."""
+    made = stored.content(name, losses, ("perplexity",))
+    made["perplexity"] = {
+        method: {
+            "lengths": {
+                str(length): {"perplexity": [value + i for value in values]}
+                for i, length in enumerate(lengths)
+            }
+        }
+        for method, values in losses.items()
+    }
+    return made
+
+
+def test_forms_of_two_sided_attention_are_ranked_on_the_validation_sets():
+    tagging = {"two_sided": [0.9, 0.91], "two_sided_tied": [0.8, 0.81], "rotary": [0.95, 0.96]}
+    tagging["two_sided_no_relu"] = [0.85, 0.86]
+    losses = {"two_sided": [90.0, 91.0], "two_sided_tied": [89.0, 90.5], "kerple_power": [1.0, 2.0]}
+    models = make_perplexities("imdb_language_model", losses, LENGTHS)
+    made = stored.make_results(stored.content("ud_el", tagging), models)
+    ranks = two_sided.rank_forms(made)
+    assert dict(ranks) == {"two_sided": 1.5, "two_sided_tied": 2.0}  # (1 + 2) / 2, (3 + 1) / 2
+    row = find_row(two_sided.ablation(made), "Two-sided, tied sides")
+    assert row[1:3] == ["2.0", "80.50 ± 0.71"]
+    assert row[3] == "-10.00"  # equal for both seeds: no test is possible
+    assert row[4:6] == ["**89.75 ± 1.06**", "-0.75 (p = 0.2)"]
+    assert find_row(two_sided.ablation(made), "Two-sided, no ReLU")[1] == "not run"
+
+
+def test_the_larger_language_model_has_perplexities_and_times():
+    models = make_perplexities(LARGER, {"rotary": [3.0], "two_sided": [2.5]}, LARGER_LENGTHS)
+    row = find_row(two_sided.larger(stored.make_results(models)), "Two-sided")
+    assert row[1:] == [*(f"**{2.5 + i:.2f}**" for i in range(5)), "500"]
+
+
+def test_quality_and_cost_have_points_for_methods_with_scores_and_times(monkeypatch):
+    times = {"vanilla": 1.0, "adapted": 1.5, "alibi": 1.2, "transformer_xl": None}
+    lines = [
+        {"shape": shape, "case": case, "both_ratio": time and time * factor}
+        for shape, factor in (("long", 1), ("bert", 7))
+        for case, time in times.items()
+    ]
+    monkeypatch.setattr(quality_cost, "read_results", lambda name: {"lines": lines})
+    scores = {"vanilla": [0.8], "adapted": [0.9], "rotary": [0.85], "transformer_xl": [0.7]}
+    contents = [stored.content(name, scores) for name in TAGGING]
+    del contents[0]["runs"]["rotary"]
+    losses = {"rotary": [90.0], "alibi": [95.0], "distance_aware": [99.0]}
+    models = make_perplexities("imdb_language_model", losses, LENGTHS)
+    panels = quality_cost.list_panels(stored.make_results(*contents, models))
+    tagging, short, _ = panels
+    assert tagging.scores == pytest.approx({"vanilla": 0.8, "adapted": 0.9})
+    assert tagging.costs == {"vanilla": 1.0, "adapted": 1.5}
+    assert short.scores == {"rotary": 90.0, "alibi": 95.0}
+    assert short.costs == {"rotary": 1.0, "alibi": 1.2}
+    axes = quality_cost.draw_quality_and_cost(panels).axes
+    assert [text.get_text() for text in axes[1].texts] == ["ALiBi", "RoPE"]
+    assert [one.yaxis_inverted() for one in axes] == [False, True, True]
+
+
 def test_a_report_without_results_says_not_run():
     empty = stored.make_results()
     text = REPORT.summarize(empty)
     assert f": all methods (in {'; '.join(map(experiment_title, EXPERIMENTS))}).\n" in text
-    assert text.count("\n\nNot run.") == 6  # every table after the findings
+    assert text.count("\n\nNot run.") == 8  # every table after the findings
     assert "### Data\n\nNot run.\n" in REPORT.detail(empty, "")

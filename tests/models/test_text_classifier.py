@@ -131,6 +131,7 @@ def test_each_other_form_of_two_sided_attention_changes_one_part():
         "buckets": {"bias": ["T5Buckets", "kerple_power"]},
         "no_relu": {"rectify": False},
         "no_factor": {"mapping": None},
+        "same_rate": {},  # It changes the learning rate alone.
     }
     assert default == {
         "sides": {"before", "after"},
@@ -140,6 +141,8 @@ def test_each_other_form_of_two_sided_attention_changes_one_part():
     }
     forms = {f"two_sided_{name}": {**default, **change} for name, change in changes.items()}
     assert {name: parts(name) for name in METHODS if name.startswith("two_sided_")} == forms
+    rates = {name: METHODS[name].position_rate for name in ("two_sided", *forms)}
+    assert rates == {**dict.fromkeys(rates, 5.0), "two_sided_same_rate": 1.0}
 
 
 def test_the_error_for_an_unknown_method_lists_all_methods():

@@ -21,8 +21,8 @@ from experiments.papers.page import Pictures
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
 from experiments.papers.when_to_use.language_models import list_measured, perplexities
+from experiments.papers.when_to_use.quality_cost import draw_quality_and_cost, list_panels
 from experiments.papers.when_to_use.settings import (
-    ABLATION,
     CUTS,
     ENCODERS,
     LENGTHS,
@@ -31,6 +31,7 @@ from experiments.papers.when_to_use.settings import (
     TWO_SIDED,
 )
 
+TWO_SIDED_FORMS = tuple(method for method in METHODS if method.startswith(TWO_SIDED))
 UNIFORM = "uniform attention"
 SHORT, LONG = TRAINED_LENGTHS
 # Methods of which the figure shows the best one on the longest texts, and their lines. Without a
@@ -45,7 +46,7 @@ FAMILIES: tuple[tuple[tuple[str, ...], Line], ...] = (
     (("alibi", "kerple_log", "kerple_power"), Line(PALETTE["sky"])),
     (("t5_bias",), Line("#855a22")),
     (("rotary",), Line("")),
-    (ABLATION, Line(METHOD_COLOURS[TWO_SIDED])),
+    (TWO_SIDED_FORMS, Line(METHOD_COLOURS[TWO_SIDED])),
 )
 
 
@@ -77,10 +78,14 @@ class Panel(NamedTuple):
 def list_pictures(results: Results) -> Pictures:
     """Return a dict from file name to a function that draws the figure.
 
-    The dict is empty if no language models were run.
+    A figure is left out if none of its runs is stored.
     """
-    draw = functools.partial(draw_lengths, results)
-    return {"when_to_use_lengths": draw} if list_measured(results) else {}
+    pictures: Pictures = {}
+    if list_measured(results):
+        pictures["when_to_use_lengths"] = functools.partial(draw_lengths, results)
+    if panels := list_panels(results):
+        pictures["when_to_use_cost"] = functools.partial(draw_quality_and_cost, panels)
+    return pictures
 
 
 def draw_lengths(results: Results) -> Figure:

@@ -24,6 +24,9 @@ from experiments.papers.when_to_use import settings
 from experiments.papers.when_to_use.figures import list_pictures
 from experiments.papers.when_to_use.language_models import LONG, LONGEST, METRIC, SHORT
 from experiments.papers.when_to_use.settings import CUTS, ENCODERS, EXPERIMENTS, LENGTHS, OURS
+from experiments.papers.when_to_use.two_sided import ablation, larger
+
+__all__ = ["REPORT", "ablation", "larger"]  # The templates call the other functions of this module.
 
 PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "when_to_use.md"
 DATA = {"tagging": settings.TAGGING, "reviews": settings.REVIEWS}
@@ -440,7 +443,8 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
         return METRIC, lm.perplexities(results, int(name))
     first, *others = name.split("+")
     metric = results.test_metric(first)
-    known = (*POSITIONS, "no_positions") if metric == "bleu" else formatting.METHOD_ORDER
+    translators = (*POSITIONS, "no_positions", "rotary", *settings.ABLATION)
+    known = translators if metric == "bleu" else formatting.METHOD_ORDER
     frame = results.main_scores(first, known)
     for other in others:  # Methods and seeds that were not run on all of them become empty.
         frame = frame + results.main_scores(other, known)
