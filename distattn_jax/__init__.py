@@ -1,3 +1,3 @@
 """distattn_jax: attention that knows distance, and attention that is guided, in JAX."""
 
-__version__ = "0.3.0"
+__version__ = "1.0.0"
