@@ -16,7 +16,6 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from distattn_jax.plot import style
 from distattn_jax.plot.style import GREY, METHOD_COLOURS
 from distattn_jax.train.results import LOWER_IS_BETTER
-from experiments.bench.table import read_rows
 from experiments.papers.figures import Line, label_lines
 from experiments.papers.formatting import metric_title
 from experiments.papers.results import Results
@@ -85,9 +84,9 @@ def find_costs() -> dict[str, float]:
     if stored is None:
         return {}
     times = {
-        row.case: row.both_ratio
-        for row in read_rows(stored)
-        if row.shape == SHAPE and row.both_ratio is not None
+        line["case"]: line["both_ratio"]
+        for line in stored["lines"]
+        if line["shape"] == SHAPE and line["both_ratio"] is not None
     }
     return {
         method: times[CASES.get(method, method)]
