@@ -26,6 +26,7 @@ from distattn_jax.attention.variants import Variant
 OLDEST_JAX = (0, 11)
 HOPPER = 9  # compute capability: only this generation has the matrix instructions of the kernels
 AMPERE = 8.0  # compute capability: older generations lack the instructions of the portable form
+BLACKWELL = 10.0  # compute capability: B200 and newer, and RTX 50
 # The portable form of the kernels for GPUs has not run on any chip but Hopper. False lets
 # `implementation=None` never choose it. It can still be named.
 CHOOSES_PORTABLE = True
@@ -56,7 +57,9 @@ def run_portably(call: AttentionCall) -> Attended:
 
     memory = _find_shared_memory()
     distance = MAX_TABLE_DISTANCE if memory >= LARGE_SHARED_MEMORY else MAX_SMALL_TABLE_DISTANCE
-    return _run(call, make_factory(memory), GPU_KEY_WIDTHS, distance)
+    is_blackwell = any(x >= BLACKWELL for x in devices.local_machine().cuda_capabilities)
+    factory = make_factory(memory, is_blackwell=is_blackwell)
+    return _run(call, factory, GPU_KEY_WIDTHS, distance)
 
 
 def run_on_tpu(call: AttentionCall) -> Attended:

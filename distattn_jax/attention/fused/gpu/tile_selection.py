@@ -60,6 +60,7 @@ class Facts:
       key_mask: True if the call has a mask of keys.
       segments: True if a query sees only keys of its own segment.
       dropout: True if the call has dropout.
+      grouped: True if several heads of queries share the keys and values of a head.
       window: True if a query sees only keys in a window. A causal mask is such a window.
       left_window: True if the window limits the distance to keys before the query.
       received: True if the attention that each key receives is computed.
@@ -87,6 +88,7 @@ class Facts:
         self.mask, self.key_mask = operands.mask is not None, operands.key_mask is not None
         self.segments = operands.query_segments is not None
         self.dropout = operands.dropout_words is not None
+        self.grouped = operands.key.shape[2] < heads
         self.window, self.left_window = plan.window != Window(), plan.window.left is not None
         self.received = plan.received
         self.narrow = max(width, value_width) <= MAX_NARROW_WIDTH

@@ -64,9 +64,16 @@ TABLE = [
         FEWER_LOADS,
     ),
     Row(FORWARD, _has_free_rows, config(rows=128, columns=32, held=("query",)), REGISTERS),
+    Row(FORWARD, lambda c: c.relations and c.wide, config(columns=32), REGISTERS),
     Row(KEY, _needs_registers_for_keys, config(columns=32), REGISTERS),
     Row(QUERY, lambda c: c.very_wide, config(columns=16), REGISTERS),
     Row(QUERY, _needs_registers_for_queries, config(columns=32), REGISTERS),
+    Row(
+        QUERY,
+        lambda c: c.tabulated and c.grouped and not c.dropout,
+        config(held=("query",)),
+        "Loading the queries again for each tile would spill registers.",
+    ),
     Row(ALL, always, config(), SQUARE),
     Row(ALL, lambda c: not c.positions, config(columns=32), SMALLER),
     Row(POSITION, always, config(), SQUARE),
@@ -76,36 +83,64 @@ TABLE = [
 ]
 
 
-# On an A100, biases from a table would spill a register with the first row of `TABLE`.
-LESS_MEMORY = [
+# On an A100 and a B200, biases would spill registers with the first row of `TABLE`.
+NOT_HOPPER = [
     Row(
         FORWARD,
-        lambda c: _has_free_rows(c) and c.table,
+        lambda c: _has_free_rows(c) and not c.dot_product and c.equal_blocks,
         config(rows=128, columns=32, held=("query",)),
         REGISTERS,
     )
 ]
+# With these rows, no case of the benchmark spills registers on a B200 or an RTX 5090, except for
+# Transformer-XL.
+BLACKWELL = [
+    *NOT_HOPPER,
+    Row(
+        FORWARD,
+        lambda c: _has_free_rows(c) and c.window and not c.dot_product,
+        config(),
+        SQUARE,
+    ),
+    Row(
+        KEY, lambda c: c.wide and not (c.dot_product or c.positions), config(columns=16), REGISTERS
+    ),
+]
 
 
-def select_tile_configs(plan: Plan, operands: Operands, shared_memory: int) -> TileConfigs:
+def select_tile_configs(
+    plan: Plan, operands: Operands, shared_memory: int, *, is_blackwell: bool = False
+) -> TileConfigs:
     """Return the configuration (tile sizes and stages) of each kernel of a call.
 
     Args:
       plan: Static options of the call.
       operands: Arrays of the call, or their types.
       shared_memory: Bytes of shared memory of a processor of the GPU.
+      is_blackwell: True if the program may run on a Blackwell GPU, such as B200 or RTX 50.
 
     Raises:
       ValueError: If the smallest configuration of a kernel needs more shared memory.
     """
-    kernels = list_kernels(plan)
-    return TileConfigs(**{name: _select(name, plan, operands, shared_memory) for name in kernels})
+    if is_blackwell:
+        table = [*BLACKWELL, *TABLE]
+    else:
+        table = TABLE if shared_memory >= H200_SHARED_MEMORY else [*NOT_HOPPER, *TABLE]
+    configs = {
+        name: _select(name, plan, operands, table, shared_memory) for name in list_kernels(plan)
+    }
+    return TileConfigs(**configs)
 
 
-def _select(kernel: str, plan: Plan, operands: Operands, shared_memory: int) -> TileConfig:
-    """Return the configuration of a kernel: see `select_tile_configs`."""
+def _select(
+    kernel: str, plan: Plan, operands: Operands, table: list[Row], shared_memory: int
+) -> TileConfig:
+    """Return the configuration of a kernel: see `select_tile_configs`.
+
+    Args:
+      table: Rows in the order of preference.
+    """
     facts = Facts(kernel, plan, operands)
-    table = TABLE if shared_memory >= H200_SHARED_MEMORY else [*LESS_MEMORY, *TABLE]
     rows = [row for row in table if kernel in row.kernels and row.applies(facts)]
     needed = [count_shared_memory(kernel, plan, operands, x.config, allocate) for x in rows]
     for thread_blocks in (2, 1):
