@@ -6,10 +6,14 @@ A call has a random variant, shape and dtype, and random options. Equal seeds gi
 errors of values and gradients are measured, and limited, like those of the benchmark's cases.
 """
 
-import functools
+import math
+import multiprocessing
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +21,6 @@ import numpy as np
 
 from experiments.bench.cases import CASES, Case, Operands, draw_operands
 from experiments.bench.measure import WRONG
-from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import FAILED, Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
 from experiments.bench.timing import measure_errors, select_large_errors
@@ -101,12 +104,12 @@ def draw_call(seed: int, number: int, implementation: str, dtypes: Sequence[str]
     return RandomCall(number, name, case, shape, choose(*dtypes))
 
 
-def start_call(call: RandomCall) -> Callable[[], str]:
-    """Compile a call, and return a function that checks it and describes the result."""
+def try_call(call: RandomCall) -> str:
+    """Compile a call, check it, and describe the result."""
     programs = try_compiling(call.case, call.shape, call.dtype)
     if isinstance(programs, str):
-        return lambda: programs
-    return functools.partial(check_call, programs, draw_operands(call.shape, call.case, call.dtype))
+        return programs
+    return check_call(programs, draw_operands(call.shape, call.case, call.dtype))
 
 
 def check_call(programs: Programs, operands: Operands) -> str:
@@ -140,9 +143,9 @@ def check_random_calls(
 
     Args:
       calls: Calls to check.
-      processes: Number of processes that compile at the same time. With 1, no other process is
-        started.
-      deadline: Value of `time.monotonic()` after which no further call starts.
+      processes: Number of processes that check calls at the same time. With 1, no other process
+        is started.
+      deadline: Value of `time.monotonic()` after which no further call is reported.
       report: Callback that receives each line of text.
     """
     counts: Counter[str] = Counter()
@@ -166,21 +169,32 @@ def _check_all(
     if processes == 1:
         for call in calls:
             if time.monotonic() <= deadline:
-                yield call, start_call(call)()
+                yield call, try_call(call)
         return
-    # Each process of a batch needs memory of the GPU. The next batch starts when all have ended.
-    for first in range(0, len(calls), processes):
-        batch = [str(index) for index in range(first, min(first + processes, len(calls)))]
-        start = functools.partial(_start_by_index, calls)
-        for index, result in measure_in_processes(
-            batch, start, processes, deadline, lambda compiled: None
-        ):
-            crashed = isinstance(result, ChildProcessError)
-            yield calls[int(index)], describe_failure(result) if crashed else result
+    context = multiprocessing.get_context("spawn")  # A fork would copy the state of the GPU.
+    with ProcessPoolExecutor(processes, context, initializer=_prepare_process) as executor:
+        results = [executor.submit(_try_one_of_many, call) for call in calls]
+        for call, result in zip(calls, results, strict=True):
+            left = None if math.isinf(deadline) else max(0, deadline - time.monotonic())
+            try:
+                yield call, result.result(left)
+            except TimeoutError:
+                executor.shutdown(wait=False, cancel_futures=True)
+                return
+            except BrokenProcessPool as error:  # All further calls fail in the same way.
+                yield call, describe_failure(error)
 
 
-def _start_by_index(calls: Sequence[RandomCall], index: str) -> Callable[[], str]:
-    return start_call(calls[int(index)])
+def _prepare_process() -> None:
+    """Make XLA compile the references soon, instead of timing choices for its matrix products."""
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
+
+
+def _try_one_of_many(call: RandomCall) -> str:
+    """Return the result of a call, and leave no compiled program in memory."""
+    result = try_call(call)
+    jax.clear_caches()
+    return result
 
 
 def _have_equal_bits(first: Any, second: Any) -> bool:

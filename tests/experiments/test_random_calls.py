@@ -76,7 +76,7 @@ def test_a_repetition_with_other_bits_is_found(programs_and_inputs):
 
 def test_bad_calls_are_returned_and_counted(monkeypatch):
     results = iter(("correct, same bits: values 1e-3", "wrong: values 1.0", "refused: too wide"))
-    monkeypatch.setattr(random_calls, "start_call", lambda call: lambda: next(results))
+    monkeypatch.setattr(random_calls, "try_call", lambda call: next(results))
     lines = []
     bad = check_random_calls([SMALL] * 3, 1, math.inf, lines.append)
     assert bad == ["0 xla float32 B1 N1 L16 H8 dot_product: wrong: values 1.0"]
