@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -23,24 +22,19 @@ LARGEST_GPU_MAP = 2**30
 FEWEST_ROWS = 16  # queries of a block, even if they exceed the largest block
 LARGEST_TILE = 2**14  # scores of a tile of XLA's softmax on a GPU
 
-# What the forward pass stores for the backward pass, which computes the rest again.
-STORE_ALL = jax.checkpoint_policies.everything_saveable
-STORE_PRODUCTS = jax.checkpoint_policies.dots_saveable  # results of matrix products
-STORE_NOTHING = jax.checkpoint_policies.nothing_saveable
-
 
 class Blocks(NamedTuple):
     """Division of the (B, N, T, S) map into blocks of queries.
 
     Attributes:
       rows: Number of queries in a block. None computes all queries at once.
-      policy: Policy of `jax.checkpoint`: which arrays of a block the forward pass stores.
+      recompute: If True, the backward pass computes every block again. If False, the map is stored.
       store_scores: If True, the scores are written to memory before the softmax reads them. If
         False, the compiler may compute them inside the softmax.
     """
 
     rows: int | None
-    policy: Callable[..., bool]
+    recompute: bool
     store_scores: bool = False
 
 
@@ -50,14 +44,8 @@ def run(call: AttentionCall) -> Attended:
 
 
 def run_on_gpu(call: AttentionCall) -> Attended:
-    """Compute attention like `run`, with the larger blocks that make a GPU fast.
-
-    If the derivative of the scores needs the dot products, a GPU stores these, and computes the
-    weights again. Otherwise a layer would store two maps.
-    """
+    """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
-    if blocks.policy is STORE_ALL and call.variant.multiplies_products:
-        blocks = blocks._replace(policy=STORE_PRODUCTS)
     return _run(call, blocks._replace(store_scores=_has_large_tiles(call)))
 
 
@@ -92,11 +80,10 @@ def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) ->
     """
     batch, queries, heads, _ = call.query.shape
     if call.has_symbolic_shape:
-        return Blocks(None, STORE_ALL)
+        return Blocks(None, recompute=False)
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, largest_block / row_bytes))))
-    policy = STORE_NOTHING if row_bytes * queries > largest_map else STORE_ALL
-    return Blocks(rows if rows < queries else None, policy)
+    return Blocks(rows if rows < queries else None, recompute=row_bytes * queries > largest_map)
 
 
 # Under jit, repeated calls outside of any other jit share one compilation. `inline` leaves programs
@@ -114,8 +101,7 @@ def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
     if rows is None:
         query, prepared = head.variant.prepare(head.query, head.key, head.offset)
         block = QueryBlock(jnp.int32(0), query, head.mask, head.query_segments)
-        attend = functools.partial(_attend_block, options=options, blocks=blocks)
-        return _checkpoint(attend, blocks.policy)(head, prepared=prepared, block=block)
+        return _attend_block(head, options, blocks, prepared, block)
 
     length = head.query.shape[0]
     count = -(-length // rows)
@@ -146,14 +132,11 @@ def _attend_in_blocks(head: Head, options: Options, blocks: Blocks) -> Attended:
     received = None
     if options.received:
         received = jnp.zeros_like(head.key[:, 0], promote(head.query.dtype))
-    received, attended = jax.lax.scan(_checkpoint(step, blocks.policy), received, stacked)
+    received, attended = jax.lax.scan(
+        jax.checkpoint(step) if blocks.recompute else step, received, stacked
+    )
     attended = jax.tree.map(lambda x: x.reshape(count * rows, *x.shape[2:])[:length], attended)
     return attended._replace(received=received)
-
-
-def _checkpoint(function: Callable, policy: Callable[..., bool]) -> Callable:
-    """Return the function, whose derivative stores the arrays that the policy selects."""
-    return function if policy is STORE_ALL else jax.checkpoint(function, policy=policy)
 
 
 def _attend_block(

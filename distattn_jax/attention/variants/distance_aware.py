@@ -150,10 +150,6 @@ class DistanceAware(Variant):
         return self._apply(operator.mul, jax.nn.relu(scores) + self.score_bias, relative_positions)
 
     @property
-    def multiplies_products(self):
-        return self.adjust.scores not in (_keep, operator.add)
-
-    @property
     def adjusts_weights(self):
         return self.adjust.weights is not _keep
 

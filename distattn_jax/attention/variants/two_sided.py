@@ -140,10 +140,6 @@ class TwoSided(Variant):
         bias = self.bias_sum(relative_positions) if self.bias else None
         return self._combine(scale * product(query, key), factor, bias)
 
-    @property
-    def multiplies_products(self):
-        return self.rectify or self.weight is not None
-
     def prepare(self, query, key, offset):
         descending = descending_positions(query.shape[0], key.shape[0], offset)
         factor = None if self.weight is None else self.factor(descending)

@@ -158,11 +158,6 @@ class Variant(abc.ABC):
         )
 
     @property
-    def multiplies_products(self) -> bool:
-        """True if the derivative of the scores needs the dot products, as that of f(t) q·k does."""
-        return False
-
-    @property
     def adjusts_weights(self) -> bool:
         """True if `adjust_weights` changes the weights, so that they need not sum to 1."""
         return type(self).adjust_weights is not Variant.adjust_weights
