@@ -46,7 +46,7 @@ def run(call: AttentionCall) -> Attended:
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
-    return _run(call, blocks._replace(store_scores=_has_large_tiles(call)))
+    return _run(call, blocks._replace(store_scores=_has_large_tiles(call, blocks)))
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
@@ -58,16 +58,19 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     return None if devices.local_machine().has_gpu else "this machine has no GPU"
 
 
-def _has_large_tiles(call: AttentionCall) -> bool:
+def _has_large_tiles(call: AttentionCall, blocks: Blocks) -> bool:
     """Return True if XLA's softmax would be slow because it adds a bias that examples share.
 
     To read a row of the bias once, XLA computes this row of all examples in one tile, of at most
     `LARGEST_TILE` scores. The largest tiles need so many registers that a GPU has only one of them
     per multiprocessor. Adding the bias before the softmax is then faster, although it reads and
-    writes the map once more. If weights have 16 bits, it would also need more memory.
+    writes the map once more. If weights have 16 bits, it would also need more memory, which only a
+    backward pass in blocks can spare.
     """
     is_narrow = call.value.dtype.itemsize <= 2
-    if call.has_symbolic_shape or is_narrow or not call.variant.adds_bias:
+    if call.has_symbolic_shape or not call.variant.adds_bias:
+        return False
+    if is_narrow and not blocks.recompute:
         return False
     batch, keys = call.key.shape[:2]
     return call.offset.shape[0] == 1 < batch and batch * keys >= LARGEST_TILE

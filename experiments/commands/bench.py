@@ -257,8 +257,8 @@ def draw_calls(bench: Bench) -> list[RandomCall]:
     dtypes = DTYPES[jax.default_backend()] if bench.dtype == "auto" else (bench.dtype,)
     return [
         draw_call(bench.seed, index, FORMS[form], dtypes)
+        for form in reversed(list_forms())  # The portable form comes first: it has run less often.
         for index in range(bench.random_calls)
-        for form in list_forms()
     ]
 
 
