@@ -54,7 +54,7 @@ RING_CASES = {
         "two_sided_bias",
         LINE,
         EXPLICIT,
-        {"local_window_size": (3, 2), "mask": MASKS["keys"]} | BOTH,
+        {"local_window_size": (3, 2), "mask": MASKS["keys"], "logsumexp": True},
     ),
     "a window before the query": (
         "transformer_xl",
