@@ -8,9 +8,13 @@ _JAXLIB = tuple(int(part) for part in importlib.metadata.version("jaxlib").split
 
 # A module that is not split compiles in four fifths of the time of all cores.
 FLAGS = "--xla_cpu_parallel_codegen_split_count=1"
-if _JAXLIB < (0, 11):  # The older emitters of the CPU backend take a third of the time.
+# The older emitters of the CPU backend take a third of the time.
+if _JAXLIB < (0, 11):
     FLAGS += " --xla_cpu_use_fusion_emitters=false"
-AS_USERS_HAVE_IT = {"xla_cpu_use_fusion_emitters": True} if _JAXLIB < (0, 11) else {}
+    AS_USERS_HAVE_IT: dict = {"xla_cpu_use_fusion_emitters": True}
+else:
+    FLAGS += " --xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
+    AS_USERS_HAVE_IT = {"xla_backend_extra_options": ""}
 
 
 def share_contexts() -> None:

@@ -172,6 +172,7 @@ def test_blocks_of_a_sharded_sequence_equal_one_device():
     sizes = SMALL._replace(queries=64, keys=64)
     arrays, variant = inputs(sizes, "float16"), distance_aware()
     restrictions = RESTRICTIONS | {
+        "query_lengths": jnp.asarray([64, 40, 2, 60]),
         "key_lengths": jnp.asarray([64, 33, 0, 46]),
         "mask": (np.arange(64) % 7 != np.arange(2)[:, None, None])[None],
     }
@@ -189,12 +190,13 @@ def test_blocks_of_a_sharded_sequence_equal_one_device():
     chex.assert_trees_all_close(actual, expected, rtol=2e-3, atol=2e-3)
 
 
-def compare_near_keys_with_one_device(variant, branch, monkeypatch, *, is_causal, **restrictions):
-    """Compare two shards that take this branch with one device, in float32.
+def compare_near_keys_with_one_device(mesh_sizes, halos, is_causal, monkeypatch, cases):
+    """Compare shards of 16 queries with one device, in float32. All cases run the same programs.
 
-    Branch 1 sends 24 keys of each neighbour, and branch 2 is a ring.
+    Each case is a variant, True if all devices take the branch of the last halo and False if they
+    take that of a ring, and further arguments.
     """
-    monkeypatch.setattr(near_keys, "HALOS", (4, 24, 64))
+    monkeypatch.setattr(near_keys, "HALOS", (*halos, 16))  # The last one is as long as a shard.
     select_halo, taken = near_keys.select_halo, set()
 
     def select_and_record(*arguments):
@@ -203,60 +205,61 @@ def compare_near_keys_with_one_device(variant, branch, monkeypatch, *, is_causal
         return index
 
     monkeypatch.setattr(near_keys, "select_halo", select_and_record)
-    arrays = inputs(SMALL._replace(queries=64, keys=64), "float32")
+    length = 16 * mesh_sizes[1]
+    arrays = inputs(SMALL._replace(queries=length, keys=length), "float32")
     axes = ("data", "sequence", "model")
-    mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
+    mesh = jax.make_mesh(mesh_sizes, axes, axis_types=(AxisType.Auto,) * 3)
     sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
     options = {"is_causal": is_causal, "sequence": ShardedSequence(strategy="ring")}
-    with interpreter.interpreted():  # The kernels for TPUs then take float32 on a CPU.
-        named = functools.partial(outputs_and_gradients, implementation="pallas", **options)
-        actual = jax.jit(named)(*sharded, variant, **restrictions)
-        plan = explain_implementation(*sharded, variant, **options).sequence
-    assert "one step with 4 or 24 keys of each neighbour if all heads are local" in str(plan)
-    reference = functools.partial(
-        outputs_and_gradients, is_causal=is_causal, implementation="reference"
+    on_mesh = jax.jit(functools.partial(outputs_and_gradients, implementation="pallas", **options))
+    on_one_device = jax.jit(
+        functools.partial(outputs_and_gradients, is_causal=is_causal, implementation="reference")
     )
-    expected = jax.jit(reference)(*arrays, variant, **restrictions)
-    chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
-    jax.effects_barrier()
-    assert taken == {branch}
+    distances = " or ".join(map(str, halos))
+    for variant, is_near, restrictions in cases:
+        with interpreter.interpreted():  # The kernels for TPUs then take float32 on a CPU.
+            actual = on_mesh(*sharded, variant, **restrictions)
+            plan = explain_implementation(*sharded, variant, **options).sequence
+        assert f"with {distances} keys of each neighbour if all heads are local" in str(plan)
+        expected = on_one_device(*arrays, variant, **restrictions)
+        chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
+        jax.effects_barrier()
+        assert taken == {len(halos) - is_near}
+        taken.clear()
 
 
 @pytest.mark.usefixtures("eight_devices", "without_kernels")
-@pytest.mark.parametrize(
-    ("weights", "is_causal", "branch"),
-    [((-0.9, -0.8), False, 1), ((-0.9, -0.8), True, 1), ((-0.9, 0.5), True, 2)],
-)
-def test_local_heads_of_a_sharded_sequence_equal_one_device(
-    weights, is_causal, branch, monkeypatch
-):
+@pytest.mark.parametrize(("is_causal", "halos"), [(False, (15,)), (True, (4, 15))])
+def test_local_heads_of_a_sharded_sequence_equal_one_device(is_causal, halos, monkeypatch):
     """Keys beyond the halo have the score 0 if all heads are local. Otherwise all keys travel."""
-    compare_near_keys_with_one_device(
-        DistanceAware(jnp.asarray(weights), jnp.asarray([1.0, 0.5]), tolerance=1e-5),
-        branch,
-        monkeypatch,
-        is_causal=is_causal,
-        key_lengths=jnp.asarray([64, 33, 64, 46]),
-        query_lengths=jnp.asarray([64, 40, 20, 64]),
-        mask=(np.arange(64) % 7 != 3)[None, None, None],
+    restrictions = {
+        "key_lengths": jnp.asarray([64, 17, 64, 39]),
+        "query_lengths": jnp.asarray([64, 20, 30, 64]),
+        "mask": (np.arange(64) % 7 != 3)[None, None, None],
+    }
+    shape = jnp.asarray([1.0, 0.5])
+    local, mixed = (
+        DistanceAware(jnp.asarray(weights), shape, tolerance=1e-5)
+        for weights in ((-1.3, -1.2), (-1.3, 0.5))
     )
+    cases = [(local, True, restrictions), (mixed, False, restrictions)]
+    compare_near_keys_with_one_device((1, 4, 2), halos, is_causal, monkeypatch, cases)
 
 
 @pytest.mark.usefixtures("eight_devices", "without_kernels")
-@pytest.mark.parametrize(("queries", "branch"), [([64, 33, 20, 46], 1), ([64, 40, 20, 64], 2)])
-def test_forgetting_heads_of_a_sharded_sequence_equal_one_device(queries, branch, monkeypatch):
+def test_forgetting_heads_of_a_sharded_sequence_equal_one_device(monkeypatch):
     """Keys beyond the halo are left out if all queries see their own key, as in the first case."""
-    slope = jnp.asarray([[1.5, 4.0], [3.0, 2.0]])
+    slope = jnp.asarray([[1.8, 4.0], [3.0, 2.0]])
     constant = jnp.asarray([[0.0, 1.0], [0.5, -2.0]])
     weight = -0.1 * jnp.ones((2, 2))
-    compare_near_keys_with_one_device(
-        TwoSided(weight, constant, (slope, constant), ("alibi", "constant"), tolerance=1e-5),
-        branch,
-        monkeypatch,
-        is_causal=False,
-        key_lengths=jnp.asarray([64, 33, 64, 46]),
-        query_lengths=jnp.asarray(queries),
-    )
+    bias = (slope, constant), ("alibi", "constant")
+    variant = TwoSided(weight, constant, *bias, tolerance=1e-5)
+    keys = jnp.asarray([64, 17, 64, 39])
+    cases = [
+        (variant, is_near, {"key_lengths": keys, "query_lengths": jnp.asarray(queries)})
+        for queries, is_near in (([64, 17, 12, 39], True), ([64, 20, 12, 64], False))
+    ]
+    compare_near_keys_with_one_device((2, 4, 1), (15,), False, monkeypatch, cases)
 
 
 SATURATING_SHAPES = {
