@@ -19,12 +19,12 @@ from experiments.bench.variants import (
     GLOBAL,
     LOCAL,
     adapted,
-    cosine_bias,
     distance_aware,
     distance_bias,
     dot_product,
     inverse_square,
     relative_position,
+    sine_bias,
     transformer_xl,
     two_sided,
 )
@@ -101,8 +101,8 @@ CASES = {
     "two_sided_forgetting": Case(
         partial(two_sided, weights=(LOCAL, LOCAL), bias=("alibi",)),
     ),
-    "own_bias_2": Case(partial(cosine_bias, parameters=2)),
-    "own_bias_12": Case(partial(cosine_bias, parameters=12)),
+    "own_bias_2": Case(partial(sine_bias, parameters=2)),
+    "own_bias_12": Case(partial(sine_bias, parameters=12)),
 }
 EXTRA_CASES = ("relative_position_64", "own_bias_2", "own_bias_12")  # not in the table
 DEFAULT_CASES = tuple(name for name in CASES if name not in EXTRA_CASES)

@@ -154,7 +154,7 @@ def two_sided(
     return TwoSided(weight, jnp.full(size, V), parameters, bias)
 
 
-def cosine_bias(shape: Shape, key: Array, *, parameters: int) -> DistanceBias:
+def sine_bias(shape: Shape, key: Array, *, parameters: int) -> DistanceBias:
     """Return attention with a bias function that is not one of `BIAS_FUNCTIONS`.
 
     Args:
@@ -163,12 +163,12 @@ def cosine_bias(shape: Shape, key: Array, *, parameters: int) -> DistanceBias:
       parameters: Number of parameters that the function has for each head.
     """
     factors = DEVIATION * jax.random.normal(key, (shape.heads, parameters))
-    return DistanceBias(factors, sum_of_cosines)
+    return DistanceBias(factors, sum_of_sines)
 
 
-def sum_of_cosines(
+def sum_of_sines(
     relative_positions: Int[Array, "..."], factors: Float[Array, " P"]
 ) -> Float[Array, "..."]:
-    """Return Σ_n factors[n] cos(n (i - j) / 256)."""
+    """Return Σ_n factors[n] sin((n + 1) (i - j) / 256)."""
     angle = relative_positions[..., None] / 256
-    return jnp.cos(jnp.arange(factors.size) * angle) @ factors
+    return jnp.sin((1 + jnp.arange(factors.size)) * angle) @ factors
