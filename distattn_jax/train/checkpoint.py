@@ -306,8 +306,12 @@ def fingerprint(tree: Any) -> UInt32[Array, " leaves"]:
 
     bitsᵢ is the bit pattern of element i as an unsigned integer. The factors 2i + 1 are odd, so a
     change of a single element always changes the checksum, if elements have at most 32 bits.
+
+    Each checksum is awaited before the next one is computed. If a CPU stands for several devices,
+    programs that gather sharded arrays at the same time may wait for each other forever.
     """
-    return jnp.stack([_checksum(leaf) for leaf in jax.tree.leaves(tree)])
+    checksums = [jax.block_until_ready(_checksum(leaf)) for leaf in jax.tree.leaves(tree)]
+    return jnp.stack(checksums)
 
 
 @jax.jit  # Many arrays have the same shape, and each shape is compiled once.
