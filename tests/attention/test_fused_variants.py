@@ -312,6 +312,17 @@ def test_a_bias_with_twelve_parameters_in_several_blocks_of_a_head(monkeypatch):
     jax.clear_caches()
 
 
+def test_the_gradient_of_a_bias_that_is_nearly_constant():
+    """Rounding the output to 16 bits changes it by less than the error of its own gradient."""
+    sizes = Sizes(batch=2, queries=40, keys=30, heads=2, width=16, value_width=16)
+    variant = DistanceBias(
+        jnp.asarray([0.3, -0.5]), lambda distance, height: height * jnp.cos(distance / 200)
+    )
+    lengths = {"query_lengths": jnp.asarray([40, 9]), "key_lengths": jnp.asarray([30, 0])}
+    compare_with_reference(inputs(sizes, "bfloat16"), variant, ["d.parameters"], **lengths)
+    compare_with_reference(inputs(sizes, "bfloat16"), variant, logsumexp=True, **lengths)
+
+
 # The factor of the first head falls to 0 on both sides. That of the second falls after the query.
 FALLING = TwoSided(
     *jnp.asarray([[[-0.4, -0.3], [0.2, -0.5]], [[0.3, 0.2], [0.1, 0.2]]]),

@@ -10,6 +10,11 @@ the cotangents of the output O, of the received attention m and of the logsumexp
 
 With relation weights W_ir and their cotangent G (see `relations`), D_i also contains Σ_r W_ir G_ir.
 
+The gradients of the scores of one query sum to dz_i, because Σ_j A_ij = 1. In the kernels, this sum
+has an error, because D is computed from an output that was rounded to 16 bits. A bias that is
+nearly constant has a gradient near 0, which may be smaller than the error. The gradient of a bias
+table is therefore changed to have the exact sum: see `_correct_sum`.
+
 The residuals are the operands, the output O, one logsumexp per query, and W. There is no (T, S)
 array.
 
@@ -251,7 +256,29 @@ def _run_backward(
         relation_cotangent=weights_cotangent,
         end_weights=block.end_weights,
     )
-    return backward_block(make_kernels, plan, operands, backward)
+    gradients = backward_block(make_kernels, plan, operands, backward)
+    if gradients.bias_table is None:
+        return gradients
+    total: Any = 0.0
+    if logsumexp_cotangent is not None:
+        has_keys = block.logsumexp[:, :, : logsumexp_cotangent.shape[2]] < EMPTY_LOGSUMEXP / 2
+        total = jnp.where(has_keys, logsumexp_cotangent, 0).sum(axis=2, keepdims=True)
+        total *= plan.scoring.gradient_multiplier(None)
+    return gradients._replace(bias_table=_correct_sum(gradients.bias_table, total))
+
+
+def _correct_sum(
+    gradient: Float[Array, "B N D"], total: Float[Array, "B N 1"] | float
+) -> Float[Array, "B N D"]:
+    """Return a gradient of a bias table that sums to `total`.
+
+    Each number is changed in proportion to its absolute value, because the error of a sum of many
+    small gradients is small, too.
+    """
+    sizes = jnp.abs(gradient)
+    error = gradient.sum(axis=2, keepdims=True) - total
+    smallest = jnp.finfo(gradient.dtype).tiny  # avoids a division by 0
+    return gradient - error * sizes / jnp.maximum(sizes.sum(axis=2, keepdims=True), smallest)
 
 
 @_jit
