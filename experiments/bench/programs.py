@@ -25,6 +25,7 @@ from experiments.bench.shapes import Shape
 FAILED = "failed:"  # begins the message of a case that ended with an unexpected error
 MAX_REFERENCE_BYTES = 2**30  # of a (T, S, H) array of all heads that are checked
 NUDGE = 1e-12
+TERMS = 8  # parts of the gradient of a parameter, for each example: see `_compile_expected`
 # Names of the calls in a compiled program that show which implementation computes attention.
 CALL_TARGETS = {"mosaic_gpu": "pallas", "__cudnn$": "cudnn"}
 
@@ -39,8 +40,8 @@ class Programs(NamedTuple):
       forward: Program that runs all timed forward passes, one after the other.
       both: Program that runs all timed forward and backward passes, one after the other.
       expected: Program that computes the correct outputs and gradients of the checked heads (see
-        `select_heads`), in float32. The gradients of parameters have an additional leading axis.
-        Their sum over this axis is the correct gradient.
+        `select_heads`), in float32. The gradients of parameters have an additional leading axis of
+        terms. Their sum over this axis is the correct gradient.
       select: Program that selects the checked heads from the output of `single`.
       implementation: Name of the implementation that `single` uses.
       compile_seconds: Time to compile `single`. Other processes may compile at the same time.
@@ -169,28 +170,38 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
     """Compile the program that computes the correct outputs and gradients, in float32.
 
     The program uses the implementation `reference` for short sequences, and `xla` for longer
-    sequences. The gradients of the parameters have a leading axis over examples. If the case has
-    dropout, this axis has the size 1: all examples must be computed together, because the dropped
-    entries depend on the example index.
+    sequences. The gradients of the parameters have a leading axis of terms: each term is that of
+    one example and of one in `TERMS` queries. If the case has dropout, it is that of all examples,
+    which must be computed together, because the dropped entries depend on the example index.
     """
 
     def compute(operands: Operands) -> tuple[Attended, tuple]:
         inputs = jax.tree.map(_to_float32, select_heads(operands, case))
         _, length, heads, width = inputs.query.shape
         is_small = 4 * heads * length**2 * width <= MAX_REFERENCE_BYTES
-        call = make_both(case._replace(implementation="reference" if is_small else "xla"))
-        if case.dropout_rate:
-            output, (*gradients, variant) = call(inputs)
-            return output, (*gradients, jax.tree.map(lambda leaf: leaf[None], variant))
+        exact = case._replace(implementation="reference" if is_small else "xla")
+
+        def call(operands: Operands) -> tuple[tuple[Attended, list[Array]], Variant]:
+            attend = functools.partial(_attend, exact, operands.arguments)
+            output, vjp = jax.vjp(attend, *operands[:4])
+            *gradients, _ = vjp(operands.cotangent)
+            terms = jax.lax.map(
+                lambda number: vjp(_select_term(operands.cotangent, number))[3], jnp.arange(TERMS)
+            )
+            return (output, gradients), terms
 
         def call_with_example(example: Operands) -> tuple[tuple[Attended, list[Array]], Variant]:
             batch = jax.tree.map(lambda leaf: leaf[None], example)._replace(variant=inputs.variant)
-            output, (*gradients, variant) = call(batch)
-            return jax.tree.map(lambda leaf: leaf[0], (output, gradients)), variant
+            outputs, terms = call(batch)
+            return jax.tree.map(lambda leaf: leaf[0], outputs), terms
 
-        examples = inputs._replace(variant=None)
-        (output, gradients), variants = jax.lax.map(call_with_example, examples)
-        return output, (*gradients, variants)
+        if case.dropout_rate:
+            (output, gradients), terms = call(inputs)
+        else:
+            examples = inputs._replace(variant=None)
+            (output, gradients), terms = jax.lax.map(call_with_example, examples)
+            terms = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), terms)
+        return output, (*gradients, terms)
 
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(compute).lower(operands)
@@ -200,6 +211,21 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
         "xla_gpu_enable_triton_gemm": False,
     }
     return lowered.compile(compiler_options=fast)
+
+
+def _select_term(cotangent: Attended, number: Array) -> Attended:
+    """Return the cotangent with all rows set to 0 but one in `TERMS`, from row `number` on.
+
+    The rows are the queries of the values, and the keys of the received attention.
+    """
+
+    def select(array: Array, axis: int) -> Array:
+        is_selected = jnp.arange(array.shape[axis]) % TERMS == number
+        shape = [-1 if each == axis else 1 for each in range(array.ndim)]
+        return jnp.where(is_selected.reshape(shape), array, 0)
+
+    received = None if cotangent.received is None else select(cotangent.received, 2)
+    return Attended(select(cotangent.values, 1), received)
 
 
 def _compile_select(case: Case, operands: Operands) -> Any:

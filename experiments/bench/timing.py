@@ -23,8 +23,9 @@ def measure_errors(programs: Programs, operands: Operands) -> dict[str, float]:
     """Return a dict from the name of each output and gradient to its relative error.
 
     Only the heads that `select_heads` selects are compared with the correct arrays. The gradient of
-    a parameter is a sum over examples. The terms of this sum have both signs, and may be much
-    larger than the sum. The error of the gradient is therefore relative to the norm of the terms.
+    a parameter is a sum over examples and queries. The terms of this sum have both signs, and may
+    be much larger than the sum. The error of the gradient is therefore relative to the norm of the
+    terms, if this is larger than the norm of the sum.
     """
     expected = name_arrays(*programs.expected(operands))
     actual = name_arrays(*programs.select(*programs.single(operands)))
@@ -101,7 +102,7 @@ def name_arrays(output: Attended, gradients: tuple) -> dict[str, Array]:
 
 
 def _relative_error(actual: Array, parts: Array) -> float:
-    """Return ‖actual - expected‖ / ‖parts‖, with Euclidean norms in float64.
+    """Return ‖actual - expected‖ / max(‖expected‖, ‖parts‖), with Euclidean norms in float64.
 
     If all parts are 0, e.g. the gradient of a query that sees one key, return ‖actual - expected‖.
 
@@ -110,4 +111,7 @@ def _relative_error(actual: Array, parts: Array) -> float:
       parts: Terms of the expected array. Their sum over the first axis is the expected array.
     """
     a, b = (np.asarray(x, np.float64) for x in (actual, parts))
-    return float(np.linalg.norm((a - b.sum(axis=0)).ravel()) / (np.linalg.norm(b.ravel()) or 1))
+    expected = b.sum(axis=0)
+    norms = (float(np.linalg.norm(x.ravel())) for x in (a - expected, expected, b))
+    error, *sizes = norms
+    return error / (max(sizes) or 1)
