@@ -272,13 +272,14 @@ def _correct_sum(
 ) -> Float[Array, "B N D"]:
     """Return a gradient of a bias table that sums to `total`.
 
-    Each number is changed in proportion to its absolute value, because the error of a sum of many
-    small gradients is small, too.
+    Each number is changed in proportion to its square. These are the smallest changes relative to
+    the errors, if the errors of large numbers are larger, in proportion to the number.
     """
-    sizes = jnp.abs(gradient)
-    error = gradient.sum(axis=2, keepdims=True) - total
-    smallest = jnp.finfo(gradient.dtype).tiny  # avoids a division by 0
-    return gradient - error * sizes / jnp.maximum(sizes.sum(axis=2, keepdims=True), smallest)
+    smallest = jnp.finfo(gradient.dtype).tiny  # avoids divisions by 0
+    largest = jnp.abs(gradient).max(axis=2, keepdims=True)
+    shares = jnp.square(gradient / jnp.maximum(largest, smallest))
+    shares /= jnp.maximum(shares.sum(axis=2, keepdims=True), smallest)
+    return gradient - shares * (gradient.sum(axis=2, keepdims=True) - total)
 
 
 @_jit
