@@ -9,8 +9,8 @@ from experiments.recipes import list_recipes, load_recipe
 RECIPES = {name: load_recipe(name) for name in list_recipes()}
 COMMANDS = (
     *("bench", "collect", "decode", "doctor", "evaluate", "explore", "generate", "heads", "list"),
-    *("perplexity", "predict", "report", "save", "search", "speed", "train", "training_step"),
-    "translate",
+    *("perplexity", "predict", "report", "reproduce", "save", "search", "speed", "train"),
+    *("training_step", "translate"),
 )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from experiments.papers.formatting import experiment_title
-from experiments.papers.when_to_use import figures, quality_cost, report, two_sided
+from experiments.papers.when_to_use import c_files, figures, quality_cost, report, two_sided
 from experiments.papers.when_to_use.language_models import NAMES, compare_trainings
 from experiments.papers.when_to_use.report import REPORT
 from experiments.papers.when_to_use.settings import (
@@ -13,6 +13,8 @@ from experiments.papers.when_to_use.settings import (
     LARGER,
     LARGER_LENGTHS,
     LENGTHS,
+    LONG_TEXTS,
+    LONG_TEXTS_LENGTH,
     TAGGING,
     TREEBANKS,
 )
@@ -244,8 +246,23 @@ def test_forms_of_two_sided_attention_are_ranked_on_the_validation_sets():
 
 def test_the_larger_language_model_has_perplexities_and_times():
     models = make_perplexities(LARGER, {"rotary": [3.0], "two_sided": [2.5]}, LARGER_LENGTHS)
-    row = find_row(two_sided.larger(stored.make_results(models)), "Two-sided")
+    row = find_row(c_files.larger(stored.make_results(models)), "Two-sided")
     assert row[1:] == [*(f"**{2.5 + i:.2f}**" for i in range(5)), "500"]
+
+
+def test_language_models_of_long_texts_have_one_row_for_each_method_and_window():
+    contents = []
+    for name, losses in (
+        (LONG_TEXTS, {"rotary": [3.0]}),
+        (f"{LONG_TEXTS}_window", {"rotary": [4]}),
+    ):
+        made = make_perplexities(name, losses, [LONG_TEXTS_LENGTH])
+        (found,) = made["perplexity"]["rotary"]["lengths"].values()
+        found |= {"starts": [0, 1024], "by_position": [[6.0, losses["rotary"][0] / 2]]}
+        contents.append(made)
+    table = c_files.long_texts(stored.make_results(*contents))
+    assert find_row(table, "RoPE")[1:] == ["500", "3.00", "6.00", "1.50"]
+    assert find_row(table, "RoPE, window of 1024 tokens")[1:] == ["500", "4.00", "6.00", "2.00"]
 
 
 def test_quality_and_cost_have_points_for_methods_with_scores_and_times(monkeypatch):

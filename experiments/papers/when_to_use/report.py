@@ -21,14 +21,16 @@ from experiments.papers.shaw.settings import POSITIONS
 from experiments.papers.tables import Column, Outcomes, join
 from experiments.papers.when_to_use import language_models as lm
 from experiments.papers.when_to_use import settings
+from experiments.papers.when_to_use.c_files import larger, long_texts
 from experiments.papers.when_to_use.figures import list_pictures
 from experiments.papers.when_to_use.language_models import LONG, LONGEST, METRIC, SHORT
 from experiments.papers.when_to_use.settings import CUTS, ENCODERS, EXPERIMENTS, LENGTHS, OURS
-from experiments.papers.when_to_use.two_sided import ablation, larger
+from experiments.papers.when_to_use.two_sided import ablation
 
-__all__ = ["REPORT", "ablation", "larger"]  # The templates call the other functions of this module.
+# The templates also call the other functions of this module.
+__all__ = ["REPORT", "ablation", "larger", "long_texts"]
 
-PAGE = Path(__file__).parent.parent.parent.parent / "docs" / "when_to_use.md"
+DOCS = Path(__file__).parent.parent.parent.parent / "docs"
 DATA = {"tagging": settings.TAGGING, "reviews": settings.REVIEWS}
 # Forms of distance-aware attention that may give far tokens less attention in long texts.
 REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", settings.REMEDY)
@@ -495,5 +497,5 @@ REPORT = Report(
     folder="when_to_use",
     experiments=tuple(EXPERIMENTS),
     list_pictures=list_pictures,
-    pages={PAGE: "advice.md"},
+    pages={DOCS / "when_to_use.md": "advice.md", DOCS / "training.md": "long_texts.md"},
 )

@@ -40,6 +40,11 @@ REVIEWS = tuple(f"imdb_{cut}" for cut in CUTS)
 # A language model of about 30 million parameters, trained on the C files of the Linux kernel.
 LARGER = "linux_language_model"
 LARGER_LENGTHS = (1024, 2048, 4096, 8192, 16_384)  # tokens of an example of the test set
+# Language models of the same files, in long texts: local heads, heads that forget, plain attention,
+# and, in another experiment, plain attention in a window.
+LONG_TEXTS = "linux_long"
+LONG_TEXTS_LENGTH = 32_768  # tokens of an example, in training and in the test set
+WINDOW = 1024  # tokens
 # Attention variants of each experiment.
 EXPERIMENTS = {
     **dict.fromkeys(TAGGING, ENCODERS),
@@ -48,4 +53,6 @@ EXPERIMENTS = {
     "imdb_language_model_512": (*ENCODERS, "alibi", "kerple_log", "t5_bias"),
     **dict.fromkeys(REVIEWS, ENCODERS),
     LARGER: ("rotary", "alibi", "transformer_xl", TWO_SIDED),
+    LONG_TEXTS: (OURS, f"{TWO_SIDED}_linear_decay", "rotary"),
+    f"{LONG_TEXTS}_window": ("rotary",),
 }

@@ -1,21 +1,14 @@
-"""Tables on two-sided attention: its forms, and a larger language model."""
+"""Table of the forms of two-sided attention."""
 
 import pandas as pd
 
 from distattn_jax.train.results import LOWER_IS_BETTER
 from experiments.papers import tables
-from experiments.papers.formatting import EMPTY, NOT_RUN, experiment_title, metric_title
+from experiments.papers.formatting import EMPTY, experiment_title, metric_title
 from experiments.papers.results import Results
 from experiments.papers.tables import Column
 from experiments.papers.when_to_use import language_models as lm
-from experiments.papers.when_to_use.settings import (
-    ABLATED,
-    ABLATION,
-    EXPERIMENTS,
-    LARGER,
-    LARGER_LENGTHS,
-    TWO_SIDED,
-)
+from experiments.papers.when_to_use.settings import ABLATED, ABLATION, TWO_SIDED
 
 
 def rank_forms(results: Results) -> pd.Series:
@@ -57,21 +50,3 @@ def ablation(results: Results) -> str:
         found = tables.minus(forms, metric, TWO_SIDED, ABLATION)
         columns.append(tables.difference_column("minus Two-sided", found, TWO_SIDED))
     return tables.join("form", [*ABLATION, tables.DETECTABLE] if has_forms else [], columns)
-
-
-def larger(results: Results) -> str:
-    """Return a Markdown table of the larger language model, with one row per method.
-
-    The columns are the perplexity at each length, and the time of a training step.
-    """
-    methods = [method for method in EXPERIMENTS[LARGER] if method in results.runs(LARGER)]
-    columns = []
-    for length in LARGER_LENGTHS:
-        frame = results.scores(LARGER, lm.METRIC, f"{length} tokens")
-        columns.append(
-            Column(f"{length} tokens", tables.mean_cells(frame, lm.METRIC, bold_best=True))
-        )
-    seconds = {method: results.runs(LARGER)[method].get("step_seconds") for method in methods}
-    cells = {m: NOT_RUN if one is None else f"{1000 * one:.0f}" for m, one in seconds.items()}
-    columns.append(Column("ms per training step", cells))
-    return tables.join("method", methods, columns)

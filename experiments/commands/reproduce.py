@@ -1,0 +1,203 @@
+"""Run the experiments of a report, several at a time on one device."""
+
+import argparse
+import concurrent.futures
+import itertools
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.commands.report import PAPERS
+from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
+
+TEMPLATES = Path(__file__).parent.parent / "papers"
+RUNS = Path("runs")
+LOGS = RUNS / "logs"
+# File in the folder of a run that a command writes at its end.
+WRITTEN = {"train": "result.json", "perplexity": PERPLEXITY_FILE, "heads": HEADS_FILE}
+PROGRAM = (sys.executable, "-m", "experiments")
+GRACE = 60  # seconds in which an interrupted training may save a checkpoint
+FINISHED, INTERRUPTED, FAILED, NOT_STARTED = "finished", "interrupted", "failed", "not started"
+
+
+class Job(NamedTuple):
+    """Commands that train and measure one method of one experiment, one after the other.
+
+    Attributes:
+      experiment: Name of the experiment.
+      method: Name of the method.
+      commands: Dict from the file that shows that a command has finished to the command.
+    """
+
+    experiment: str
+    method: str
+    commands: dict[Path, tuple[str, ...]]
+
+    @property
+    def name(self) -> str:
+        """Folder of the run, without the folder of all runs."""
+        return f"{self.experiment}/{self.method}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run `reproduce REPORT [--option value ...]`. The same command resumes."""
+    pages = {name: read_commands(name) for name in PAPERS}
+    parser = argparse.ArgumentParser(prog="python -m experiments reproduce", description=__doc__)
+    parser.add_argument("report", choices=[name for name, lines in pages.items() if lines])
+    parser.add_argument(
+        "--experiments", nargs="+", metavar="NAME", help="only these, in this order (now: all)"
+    )
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="runs at a time (now: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="interrupt all runs then; the same command resumes them (now: never)",
+    )
+    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    options = parser.parse_args(arguments)
+    if options.workers < 1:
+        parser.error(f"--workers must be at least 1; got {options.workers}.")
+    jobs = list_jobs(pages[options.report])
+    for flag, field in (("methods", "method"), ("experiments", "experiment")):
+        wanted, known = getattr(options, flag), {str(getattr(job, field)) for job in jobs}
+        unknown = sorted(set(wanted or ()) - known)
+        if unknown:
+            parser.error(f"--{flag}: unknown {unknown}; known are {sorted(known)}.")
+        if wanted:
+            jobs = [job for one in wanted for job in jobs if getattr(job, field) == one]
+    if options.list:
+        print("\n".join(shlex.join(line) for job in jobs for line in job.commands.values()))
+        return
+    ended = run_jobs(jobs, options.workers, time.monotonic() + options.limit)
+    counts = {state: sum(one == state for one in ended.values()) for state in ended.values()}
+    print(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if counts.keys() != {FINISHED}:
+        raise SystemExit(1)
+
+
+def read_commands(report: str) -> list[list[str]]:
+    """Return the words of each command that details.md, the template of a report, contains."""
+    text = (TEMPLATES / PAPERS[report] / "details.md").read_text()
+    lines = re.findall(r"^python -m experiments (.*)$", text, flags=re.M)
+    return [words for words in map(shlex.split, lines) if words[0] in WRITTEN]
+
+
+def list_jobs(lines: Iterable[Sequence[str]]) -> list[Job]:
+    """Return one job for each method of each `train` command.
+
+    The job of a method also has the `perplexity` and `heads` commands that name its run. In their
+    paths, METHOD stands for every method.
+
+    Args:
+      lines: Words of each command, without `python -m experiments`.
+    """
+    jobs = []
+    for words in lines:
+        if words[0] != "train":
+            continue
+        name, before, methods, after = _split_training(words)
+        for method in methods:
+            run = RUNS / name / method
+            commands = {run / WRITTEN["train"]: (*before, "--methods", method, *after)}
+            for command, *rest in lines:
+                if command != "train" and {str(run), str(RUNS / name / "METHOD")} & {*rest}:
+                    flags = itertools.dropwhile(lambda word: not word.startswith("--"), rest)
+                    commands[run / WRITTEN[command]] = (command, str(run), *flags)
+            jobs.append(Job(name, method, commands))
+    return jobs
+
+
+def _split_training(
+    words: Sequence[str],
+) -> tuple[str, Sequence[str], Sequence[str], Sequence[str]]:
+    """Return the name of the experiment, and the words before, of and after its methods."""
+    start = words.index("--methods") + 1
+    flags = (i for i in range(start, len(words)) if words[i].startswith("--"))
+    end = next(flags, len(words))
+    return words[words.index("--name") + 1], words[: start - 1], words[start:end], words[end:]
+
+
+def run_jobs(jobs: Sequence[Job], workers: int, deadline: float) -> dict[str, str]:
+    """Run jobs, and print a line when one ends.
+
+    Args:
+      jobs: Jobs, in the order in which they start.
+      workers: Number of jobs that run at the same time.
+      deadline: Value of `time.monotonic()` at which all jobs are interrupted.
+
+    Returns:
+      Dict from the name of each job to "finished", "interrupted", "failed" or "not started".
+    """
+    ended: dict[str, str] = {}
+
+    def run(job: Job) -> None:
+        start = time.monotonic()
+        ended[job.name] = state = run_job(job, deadline, share_memory=workers > 1)
+        seconds, log = time.monotonic() - start, log_file(job)
+        place = f"; see {log}" if state in (INTERRUPTED, FAILED) else ""
+        print(f"{job.name}: {state} ({seconds:.0f} s), {len(ended)} of {len(jobs)}{place}")
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        started = [pool.submit(run, job) for job in jobs]
+        try:
+            for future in started:
+                future.result()
+        except BaseException:  # Ctrl-C also reaches the running commands, which then end.
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return ended
+
+
+def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
+    """Run the commands of a job that have not finished, and return how the job ended.
+
+    Args:
+      job: Job. The output of its commands is appended to a log file.
+      deadline: Value of `time.monotonic()` at which the job is interrupted.
+      share_memory: If True, a process takes memory of a GPU as it needs it, instead of most of it
+        at the start.
+    """
+    environment = dict(os.environ)
+    if share_memory:
+        environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    log_file(job).parent.mkdir(parents=True, exist_ok=True)
+    with log_file(job).open("a") as log:
+        for written, command in job.commands.items():
+            if written.exists():
+                continue
+            if time.monotonic() >= deadline:
+                return NOT_STARTED
+            process = subprocess.Popen(
+                [*PROGRAM, *command], stdout=log, stderr=subprocess.STDOUT, env=environment
+            )
+            try:
+                seconds = deadline - time.monotonic()
+                process.wait(None if seconds == float("inf") else seconds)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    process.wait(GRACE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                return INTERRUPTED
+            if process.returncode or not written.exists():
+                return FAILED
+    return FINISHED
+
+
+def log_file(job: Job) -> Path:
+    """Return the file for the output of the commands of a job."""
+    return LOGS / f"{job.experiment}_{job.method}.txt"

@@ -1,0 +1,65 @@
+"""Tables of language models of C files: a larger model, and models of long texts."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.papers import tables
+from experiments.papers.formatting import NOT_RUN, method_title
+from experiments.papers.results import Results
+from experiments.papers.tables import Column
+from experiments.papers.when_to_use.language_models import METRIC
+from experiments.papers.when_to_use.settings import (
+    EXPERIMENTS,
+    LARGER,
+    LARGER_LENGTHS,
+    LONG_TEXTS,
+    LONG_TEXTS_LENGTH,
+    WINDOW,
+)
+
+
+def larger(results: Results) -> str:
+    """Return a Markdown table of the larger language model, with one row per method.
+
+    The columns are the perplexity at each length, and the time of a training step.
+    """
+    methods = [method for method in EXPERIMENTS[LARGER] if method in results.runs(LARGER)]
+    columns = []
+    for length in LARGER_LENGTHS:
+        frame = results.scores(LARGER, METRIC, f"{length} tokens")
+        columns.append(Column(f"{length} tokens", tables.mean_cells(frame, METRIC, bold_best=True)))
+    runs = results.runs(LARGER)
+    columns.append(_time_column({method: runs[method] for method in methods}))
+    return tables.join("method", methods, columns)
+
+
+def long_texts(results: Results) -> str:
+    """Return a Markdown table of language models of long texts, with one row per method.
+
+    The columns are the time of a training step, the perplexity of all tokens, and that of the
+    tokens in ranges of positions, such as "from 1024".
+    """
+    titles, runs, measured = {}, {}, {}
+    for name in (LONG_TEXTS, f"{LONG_TEXTS}_window"):
+        for method in EXPERIMENTS[name]:
+            row = f"{name} {method}"
+            found = results.part(name, METRIC, method, "lengths", str(LONG_TEXTS_LENGTH))
+            if found:
+                window = "" if name == LONG_TEXTS else f", window of {WINDOW} tokens"
+                titles[row] = f"{method_title(method)}{window}"
+                runs[row], measured[row] = results.runs(name)[method], found
+    columns = [_time_column(runs)]
+    means = {row: f"{np.mean(one['perplexity']):.2f}" for row, one in measured.items()}
+    columns.append(Column("perplexity", means))
+    for i, start in enumerate(next(iter(measured.values()))["starts"] if measured else ()):
+        parts = {m: np.mean(one["by_position"], axis=0)[i] for m, one in measured.items()}
+        columns.append(Column(f"from {start}", {m: f"{part:.2f}" for m, part in parts.items()}))
+    return tables.join("method", titles, columns)
+
+
+def _time_column(runs: Mapping[str, Mapping]) -> Column:
+    """Return a column with the time of a training step of each run."""
+    seconds = {row: run.get("step_seconds") for row, run in runs.items()}
+    cells = {row: NOT_RUN if s is None else f"{1000 * s:.0f}" for row, s in seconds.items()}
+    return Column("ms per training step", cells)

@@ -1,0 +1,109 @@
+"""Command `reproduce`: jobs of a report, and how they end."""
+
+import math
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from experiments.commands import reproduce
+from experiments.commands.reproduce import Job, list_jobs, main, read_commands, run_jobs
+from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER
+
+LINES = [
+    ["train", "tagging", "--name", "x", "--methods", "vanilla", "adapted", "--epochs", "2"],
+    ["train", "tagging", "--name", "y", "--methods", "vanilla"],
+    ["heads", "runs/x/adapted", "runs/z/adapted"],
+    ["perplexity", "runs/y/METHOD", "runs/x/METHOD", "--lengths", "8", "16"],
+]
+
+
+def test_one_job_for_each_method():
+    first, second, third = list_jobs(LINES)
+    assert [first.name, second.name, third.name] == ["x/vanilla", "x/adapted", "y/vanilla"]
+    training = ["train", "tagging", "--name", "x", "--methods", "adapted", "--epochs", "2"]
+    lengths = ["--lengths", "8", "16"]
+    assert {str(file): list(command) for file, command in second.commands.items()} == {
+        "runs/x/adapted/result.json": training,
+        "runs/x/adapted/heads.json": ["heads", "runs/x/adapted"],
+        "runs/x/adapted/perplexity.json": ["perplexity", "runs/x/adapted", *lengths],
+    }
+    assert [command[0] for command in first.commands.values()] == ["train", "perplexity"]
+
+
+def test_the_report_trains_the_methods_of_its_settings():
+    """AG's News, SST and translations are trained for other reports."""
+    jobs = list_jobs(read_commands("when_to_use"))
+    trained = {name: {job.method for job in jobs if job.experiment == name} for name in EXPERIMENTS}
+    assert trained == {name: set(methods) for name, methods in EXPERIMENTS.items()}
+
+
+def test_commands_are_listed_in_the_order_of_the_options(capsys):
+    main(["when_to_use", "--experiments", LARGER, "ud_en", "--methods", "rotary", "--list"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["train", "language_model"],
+        ["perplexity", f"runs/{LARGER}/rotary"],
+        ["train", "tagging"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--experiments", "ud_xx"], "--experiments: unknown ['ud_xx']; known are ['imdb_128'"),
+        (["--methods", "rotary", "bert"], "--methods: unknown ['bert']"),
+        (["--workers", "0"], "--workers must be at least 1; got 0"),
+    ],
+)
+def test_wrong_options(capsys, options, message):
+    with pytest.raises(SystemExit, match="2"):
+        main(["when_to_use", *options])
+    assert message in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """Change to an empty folder, in which commands are Python code."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(reproduce, "PROGRAM", (sys.executable, "-c"))
+    return tmp_path
+
+
+def job(name: str, *commands: str) -> Job:
+    """Return a job whose commands are Python code, and write the files 0, 1, ..."""
+    return Job(name, "m", {Path(f"{name}{i}"): (code,) for i, code in enumerate(commands)})
+
+
+def test_finished_commands_are_skipped(folder, capsys):
+    (folder / "a0").touch()
+    jobs = [job("a", "1 / 0", "print('second'); open('a1', 'w')"), job("b", "open('b0', 'w')")]
+    assert run_jobs(jobs, 2, math.inf) == {"a/m": "finished", "b/m": "finished"}
+    assert (folder / "runs/logs/a_m.txt").read_text() == "second\n"
+    assert "2 of 2" in capsys.readouterr().out
+
+
+def test_a_failed_command_stops_its_own_job_only(folder, capsys):
+    jobs = [job("a", "1 / 0", "open('a1', 'w')"), job("b", "open('b0', 'w')"), job("c", "pass")]
+    states = {"a/m": "failed", "b/m": "finished", "c/m": "failed"}
+    assert run_jobs(jobs, 1, math.inf) == states
+    assert not (folder / "a1").exists()
+    assert "see runs/logs/a_m.txt" in capsys.readouterr().out
+    assert "ZeroDivisionError" in (folder / "runs/logs/a_m.txt").read_text()
+
+
+def test_the_deadline_interrupts_and_keeps_what_is_written(folder):
+    code = """
+import signal, sys, time
+def leave(*_):
+    open('saved', 'w')
+    sys.exit(143)
+signal.signal(signal.SIGTERM, leave)
+open('ready', 'w')
+time.sleep(60)
+"""
+    jobs = [job("a", code), job("b", "open('b0', 'w')")]
+    assert run_jobs(jobs, 1, time.monotonic() + 3) == {"a/m": "interrupted", "b/m": "not started"}
+    assert (folder / "saved").exists()
+    assert not (folder / "b0").exists()
