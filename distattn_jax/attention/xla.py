@@ -31,11 +31,13 @@ class Blocks(NamedTuple):
       recompute: If True, the backward pass computes every block again. If False, the map is stored.
       store_scores: If True, the scores are written to memory before the softmax reads them. If
         False, the compiler may compute them inside the softmax.
+      store_sums: See `masked_softmax`.
     """
 
     rows: int | None
     recompute: bool
     store_scores: bool = False
+    store_sums: bool = False
 
 
 def run(call: AttentionCall) -> Attended:
@@ -46,7 +48,11 @@ def run(call: AttentionCall) -> Attended:
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
-    return _run(call, blocks._replace(store_scores=_has_large_tiles(call, blocks)))
+    # XLA sums the gradient of a factor over the examples in tiles of whole rows. In 16 bits, it
+    # would also compute the sums of these rows there, and need most registers of a thread.
+    store_sums = call.variant.multiplies_factor and call.value.dtype.itemsize <= 2
+    store_scores = _has_large_tiles(call, blocks)
+    return _run(call, blocks._replace(store_scores=store_scores, store_sums=store_sums))
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
@@ -161,7 +167,9 @@ def _attend_block(
     weighted_values = functools.partial(
         head.variant.block_weighted_values, value=head.value, offset=offset
     )
-    return compute_outputs(scores, head, options, block, weighted_values)
+    return compute_outputs(
+        scores, head, options, block, weighted_values, store_sums=blocks.store_sums
+    )
 
 
 @jax.custom_jvp

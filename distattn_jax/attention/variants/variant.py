@@ -45,12 +45,14 @@ class Variant(abc.ABC):
         appended, which need no gradient.
       uses_positions: True if the scores depend on the positions of queries and keys.
       adds_bias: True if the scores are dot products plus a bias that all examples share.
+      multiplies_factor: True if dot products are multiplied by a factor that all examples share.
     """
 
     as_dot_product: ClassVar[AsDotProduct | None] = None
     appends_constants: ClassVar[bool] = False
     uses_positions: ClassVar[bool] = True
     adds_bias: ClassVar[bool] = False
+    multiplies_factor: ClassVar[bool] = False
 
     def __init_subclass__(cls, **arguments: Any):
         super().__init_subclass__(**arguments)
