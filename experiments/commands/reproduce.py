@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from experiments.commands.report import PAPERS
 from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
@@ -27,23 +27,43 @@ GRACE = 60  # seconds in which an interrupted training may save a checkpoint
 FINISHED, INTERRUPTED, FAILED, NOT_STARTED = "finished", "interrupted", "failed", "not started"
 
 
-class Job(NamedTuple):
-    """Commands that train and measure one method of one experiment, one after the other.
+class Command(NamedTuple):
+    """Command that trains methods, or measures runs.
 
     Attributes:
-      experiment: Name of the experiment.
-      method: Name of the method.
-      commands: Dict from the file that shows that a command has finished to the command.
+      words: First words of the command, without `python -m experiments`.
+      targets: Names of the methods, or folders of the runs.
+      flags: Last words of the command.
+      files: Files that exist when the command has finished, one for each target.
     """
 
+    words: tuple[str, ...]
+    targets: tuple[str, ...]
+    flags: tuple[str, ...]
+    files: tuple[Path, ...]
+
+    @property
+    def arguments(self) -> list[str]:
+        """All words of the command."""
+        return [*self.words, *self.targets, *self.flags]
+
+
+class Job(NamedTuple):
+    """Commands that train and measure methods of one experiment, one after the other."""
+
     experiment: str
-    method: str
-    commands: dict[Path, tuple[str, ...]]
+    methods: tuple[str, ...]
+    commands: tuple[Command, ...]
 
     @property
     def name(self) -> str:
-        """Folder of the run, without the folder of all runs."""
-        return f"{self.experiment}/{self.method}"
+        """Name of the experiment, and of its method if there is only one."""
+        return "/".join((self.experiment, *self.methods)[: 2 if len(self.methods) == 1 else 1])
+
+    @property
+    def log(self) -> Path:
+        """File for the output of all commands."""
+        return LOGS / f"{self.name.replace('/', '_')}.txt"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -70,15 +90,20 @@ def main(arguments: Sequence[str]) -> None:
     if options.workers < 1:
         parser.error(f"--workers must be at least 1; got {options.workers}.")
     jobs = list_jobs(pages[options.report])
-    for flag, field in (("methods", "method"), ("experiments", "experiment")):
-        wanted, known = getattr(options, flag), {str(getattr(job, field)) for job in jobs}
+    for flag, find in (
+        ("methods", lambda job: job.methods[0]),
+        ("experiments", lambda job: job[0]),
+    ):
+        wanted, known = getattr(options, flag), {find(job) for job in jobs}
         unknown = sorted(set(wanted or ()) - known)
         if unknown:
             parser.error(f"--{flag}: unknown {unknown}; known are {sorted(known)}.")
         if wanted:
-            jobs = [job for one in wanted for job in jobs if getattr(job, field) == one]
+            jobs = [job for one in wanted for job in jobs if find(job) == one]
+    if options.workers == 1:
+        jobs = join_methods(jobs)
     if options.list:
-        print("\n".join(shlex.join(line) for job in jobs for line in job.commands.values()))
+        print("\n".join(shlex.join(one.arguments) for job in jobs for one in job.commands))
         return
     ended = run_jobs(jobs, options.workers, time.monotonic() + options.limit)
     counts = {state: sum(one == state for one in ended.values()) for state in ended.values()}
@@ -94,7 +119,7 @@ def read_commands(report: str) -> list[list[str]]:
     return [words for words in map(shlex.split, lines) if words[0] in WRITTEN]
 
 
-def list_jobs(lines: Iterable[Sequence[str]]) -> list[Job]:
+def list_jobs(lines: Sequence[Sequence[str]]) -> list[Job]:
     """Return one job for each method of each `train` command.
 
     The job of a method also has the `perplexity` and `heads` commands that name its run. In their
@@ -110,23 +135,47 @@ def list_jobs(lines: Iterable[Sequence[str]]) -> list[Job]:
         name, before, methods, after = _split_training(words)
         for method in methods:
             run = RUNS / name / method
-            commands = {run / WRITTEN["train"]: (*before, "--methods", method, *after)}
-            for command, *rest in lines:
-                if command != "train" and {str(run), str(RUNS / name / "METHOD")} & {*rest}:
+            commands = [Command(before, (method,), after, (run / WRITTEN["train"],))]
+            for kind, *rest in lines:
+                if kind != "train" and {str(run), str(RUNS / name / "METHOD")} & {*rest}:
                     flags = itertools.dropwhile(lambda word: not word.startswith("--"), rest)
-                    commands[run / WRITTEN[command]] = (command, str(run), *flags)
-            jobs.append(Job(name, method, commands))
+                    file = run / WRITTEN[kind]
+                    commands.append(Command((kind,), (str(run),), tuple(flags), (file,)))
+            jobs.append(Job(name, (method,), tuple(commands)))
     return jobs
 
 
-def _split_training(
-    words: Sequence[str],
-) -> tuple[str, Sequence[str], Sequence[str], Sequence[str]]:
+def join_methods(jobs: Iterable[Job]) -> list[Job]:
+    """Return one job for each experiment, which prepares the data once for all methods."""
+    joined: dict[str, list[Job]] = {}
+    for job in jobs:
+        joined.setdefault(job.experiment, []).append(job)
+    return [
+        Job(name, tuple(job.methods[0] for job in group), _join_commands(group))
+        for name, group in joined.items()
+    ]
+
+
+def _join_commands(jobs: Iterable[Job]) -> tuple[Command, ...]:
+    """Return the commands of all jobs. Commands that differ in their targets become one."""
+    found: dict[Any, Command] = {}
+    for command in (command for job in jobs for command in job.commands):
+        key = command.words, command.flags
+        if key in found:
+            targets = (*found[key].targets, *command.targets)
+            files = (*found[key].files, *command.files)
+            command = command._replace(targets=targets, files=files)
+        found[key] = command
+    return tuple(found.values())
+
+
+def _split_training(words: Sequence[str]) -> tuple[str, tuple, tuple, tuple]:
     """Return the name of the experiment, and the words before, of and after its methods."""
     start = words.index("--methods") + 1
     flags = (i for i in range(start, len(words)) if words[i].startswith("--"))
     end = next(flags, len(words))
-    return words[words.index("--name") + 1], words[: start - 1], words[start:end], words[end:]
+    name = words[words.index("--name") + 1]
+    return name, tuple(words[:start]), tuple(words[start:end]), tuple(words[end:])
 
 
 def run_jobs(jobs: Sequence[Job], workers: int, deadline: float) -> dict[str, str]:
@@ -145,8 +194,8 @@ def run_jobs(jobs: Sequence[Job], workers: int, deadline: float) -> dict[str, st
     def run(job: Job) -> None:
         start = time.monotonic()
         ended[job.name] = state = run_job(job, deadline, share_memory=workers > 1)
-        seconds, log = time.monotonic() - start, log_file(job)
-        place = f"; see {log}" if state in (INTERRUPTED, FAILED) else ""
+        seconds = time.monotonic() - start
+        place = f"; see {job.log}" if state in (INTERRUPTED, FAILED) else ""
         print(f"{job.name}: {state} ({seconds:.0f} s), {len(ended)} of {len(jobs)}{place}")
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -172,15 +221,18 @@ def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
     environment = dict(os.environ)
     if share_memory:
         environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    log_file(job).parent.mkdir(parents=True, exist_ok=True)
-    with log_file(job).open("a") as log:
-        for written, command in job.commands.items():
-            if written.exists():
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("a") as log:
+        for command in job.commands:
+            if all(file.exists() for file in command.files):
                 continue
             if time.monotonic() >= deadline:
                 return NOT_STARTED
             process = subprocess.Popen(
-                [*PROGRAM, *command], stdout=log, stderr=subprocess.STDOUT, env=environment
+                [*PROGRAM, *command.arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
             )
             try:
                 seconds = deadline - time.monotonic()
@@ -193,11 +245,6 @@ def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
                     process.kill()
                     process.wait()
                 return INTERRUPTED
-            if process.returncode or not written.exists():
+            if process.returncode or not all(file.exists() for file in command.files):
                 return FAILED
     return FINISHED
-
-
-def log_file(job: Job) -> Path:
-    """Return the file for the output of the commands of a job."""
-    return LOGS / f"{job.experiment}_{job.method}.txt"

@@ -8,34 +8,62 @@ from pathlib import Path
 import pytest
 
 from experiments.commands import reproduce
-from experiments.commands.reproduce import Job, list_jobs, main, read_commands, run_jobs
+from experiments.commands.reproduce import (
+    Command,
+    Job,
+    join_methods,
+    list_jobs,
+    main,
+    read_commands,
+    run_jobs,
+)
 from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER
 
+TRAIN_X = ["train", "tagging", "--name", "x", "--methods"]
+LENGTHS = ["--lengths", "8", "16"]
 LINES = [
-    ["train", "tagging", "--name", "x", "--methods", "vanilla", "adapted", "--epochs", "2"],
+    [*TRAIN_X, "vanilla", "adapted", "--epochs", "2"],
     ["train", "tagging", "--name", "y", "--methods", "vanilla"],
     ["heads", "runs/x/adapted", "runs/z/adapted"],
-    ["perplexity", "runs/y/METHOD", "runs/x/METHOD", "--lengths", "8", "16"],
+    ["perplexity", "runs/y/METHOD", "runs/x/METHOD", *LENGTHS],
 ]
+
+
+def describe(job):
+    """Return a dict from the files that each command writes to the words of the command."""
+    return {" ".join(map(str, one.files)): one.arguments for one in job.commands}
 
 
 def test_one_job_for_each_method():
     first, second, third = list_jobs(LINES)
     assert [first.name, second.name, third.name] == ["x/vanilla", "x/adapted", "y/vanilla"]
-    training = ["train", "tagging", "--name", "x", "--methods", "adapted", "--epochs", "2"]
-    lengths = ["--lengths", "8", "16"]
-    assert {str(file): list(command) for file, command in second.commands.items()} == {
-        "runs/x/adapted/result.json": training,
+    assert describe(second) == {
+        "runs/x/adapted/result.json": [*TRAIN_X, "adapted", "--epochs", "2"],
         "runs/x/adapted/heads.json": ["heads", "runs/x/adapted"],
-        "runs/x/adapted/perplexity.json": ["perplexity", "runs/x/adapted", *lengths],
+        "runs/x/adapted/perplexity.json": ["perplexity", "runs/x/adapted", *LENGTHS],
     }
-    assert [command[0] for command in first.commands.values()] == ["train", "perplexity"]
+    assert [command.words[0] for command in first.commands] == ["train", "perplexity"]
+
+
+def test_one_job_for_all_methods_of_an_experiment():
+    first, second = join_methods(list_jobs(LINES))
+    assert (first.name, second.name) == ("x", "y/vanilla")
+    runs = ["runs/x/vanilla", "runs/x/adapted"]
+    assert describe(first) == {
+        "runs/x/vanilla/result.json runs/x/adapted/result.json": LINES[0],
+        "runs/x/vanilla/perplexity.json runs/x/adapted/perplexity.json": [
+            *("perplexity", *runs, *LENGTHS)
+        ],
+        "runs/x/adapted/heads.json": ["heads", "runs/x/adapted"],
+    }
 
 
 def test_the_report_trains_the_methods_of_its_settings():
     """AG's News, SST and translations are trained for other reports."""
     jobs = list_jobs(read_commands("when_to_use"))
-    trained = {name: {job.method for job in jobs if job.experiment == name} for name in EXPERIMENTS}
+    trained = {
+        name: {job.methods[0] for job in jobs if job.experiment == name} for name in EXPERIMENTS
+    }
     assert trained == {name: set(methods) for name, methods in EXPERIMENTS.items()}
 
 
@@ -73,7 +101,10 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 def job(name: str, *commands: str) -> Job:
     """Return a job whose commands are Python code, and write the files 0, 1, ..."""
-    return Job(name, "m", {Path(f"{name}{i}"): (code,) for i, code in enumerate(commands)})
+    written = enumerate(commands)
+    return Job(
+        name, ("m",), tuple(Command((code,), (), (), (Path(f"{name}{i}"),)) for i, code in written)
+    )
 
 
 def test_finished_commands_are_skipped(folder, capsys):
