@@ -26,6 +26,7 @@ EXPERIMENT_TITLES = {
     **{"ud_tr": "UD Turkish-IMST", "ud_vi": "UD Vietnamese-VTB"},
     "imdb_language_model": "language model of IMDB",
     "imdb_language_model_512": "language model of IMDB, trained on 512 tokens",
+    **{"ag_5_seeds": "AG's News, 5 seeds", "sst_5_seeds": "SST, 5 seeds"},
     "linux_language_model": "C files",
     "linux_long": "long C files",
     "linux_long_window": "long C files, window",

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from experiments.papers.formatting import experiment_title
-from experiments.papers.when_to_use import c_files, figures, quality_cost, report, two_sided
+from experiments.papers.when_to_use import (
+    c_files,
+    figures,
+    learned_sides,
+    quality_cost,
+    report,
+    two_sided,
+)
 from experiments.papers.when_to_use.language_models import NAMES, compare_trainings
 from experiments.papers.when_to_use.report import REPORT
 from experiments.papers.when_to_use.settings import (
@@ -263,6 +270,29 @@ def test_language_models_of_long_texts_have_one_row_for_each_method_and_window()
     table = c_files.long_texts(stored.make_results(*contents))
     assert find_row(table, "RoPE")[1:] == ["500", "3.00", "6.00", "1.50"]
     assert find_row(table, "RoPE, window of 1024 tokens")[1:] == ["500", "4.00", "6.00", "2.00"]
+
+
+def test_the_learned_functions_of_both_sides_are_those_of_the_stored_parameters():
+    """Layer 2 has w = -3 before the query, and a constant of 0.5 after it."""
+    numbers = {"weight": -3.0, "shape": 0.0, "bias.0": 0.5, "bias.1.0": 0.1, "bias.1.1": 1.0}
+    leaves = {
+        f"parameters.{side}.{name}": np.full((2, 2, 4), number)  # seeds, layers, heads
+        for side in ("before", "after")
+        for name, number in numbers.items()
+    }
+    leaves["parameters.before.weight"][:, 0] = 0.0
+    leaves["parameters.before.bias.0"][:] = 0.0
+    made = stored.content("ud_el", {"two_sided": [0.9, 0.8]})
+    made["heads"] = {"two_sided": {"two_sided": leaves}}
+    (learned,) = learned_sides.list_learned(stored.make_results(made))
+    (factor, bias), (second_factor, _) = learned.layers
+    assert factor.y.shape == (8, 2 * learned_sides.REACH + 1)
+    before, after = (factor.x == -20), (factor.x == 20)
+    np.testing.assert_allclose(factor.y[:, before], 1)  # (1 + e⁰) σ(0)
+    np.testing.assert_allclose(second_factor.y[:, before], 0, atol=1e-6)
+    np.testing.assert_allclose(bias.y[:, after] - bias.y[:, before], 0.5, atol=1e-6)
+    axes = learned_sides.draw_learned([learned]).axes
+    assert [one.get_ylabel() for one in axes] == ["factor f(w|i − j|)", "bias g(|i − j|)"]
 
 
 def test_quality_and_cost_have_points_for_methods_with_scores_and_times(monkeypatch):

@@ -21,6 +21,7 @@ from experiments.papers.page import Pictures
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
 from experiments.papers.when_to_use.language_models import list_measured, perplexities
+from experiments.papers.when_to_use.learned_sides import draw_learned, list_learned
 from experiments.papers.when_to_use.quality_cost import draw_quality_and_cost, list_panels
 from experiments.papers.when_to_use.settings import (
     CUTS,
@@ -83,6 +84,8 @@ def list_pictures(results: Results) -> Pictures:
     pictures: Pictures = {}
     if list_measured(results):
         pictures["when_to_use_lengths"] = functools.partial(draw_lengths, results)
+    if learned := list_learned(results):
+        pictures["when_to_use_sides"] = functools.partial(draw_learned, learned)
     if panels := list_panels(results):
         pictures["when_to_use_cost"] = functools.partial(draw_quality_and_cost, panels)
     return pictures

@@ -31,7 +31,11 @@ from experiments.papers.when_to_use.two_sided import ablation
 __all__ = ["REPORT", "ablation", "larger", "long_texts"]
 
 DOCS = Path(__file__).parent.parent.parent.parent / "docs"
-DATA = {"tagging": settings.TAGGING, "reviews": settings.REVIEWS}
+DATA = {
+    "tagging": settings.TAGGING,
+    "reviews": settings.REVIEWS,
+    "short_texts": settings.SHORT_TEXTS,
+}
 # Forms of distance-aware attention that may give far tokens less attention in long texts.
 REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", settings.REMEDY)
 SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice shows, if run
@@ -173,7 +177,7 @@ def scores(results: Results, kind: str) -> str:
 
     Args:
       results: Stored results of all experiments.
-      kind: "tagging" or "reviews".
+      kind: "tagging", "reviews" or "short_texts".
     """
     columns = []
     for name in DATA[kind]:

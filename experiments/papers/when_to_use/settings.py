@@ -37,6 +37,8 @@ CUTS = (64, 128, 256, 512)  # words to which reviews are cut
 TREEBANKS = ("ud_fr", "ud_el", "ud_tr", "ud_vi")
 TAGGING = ("ud_en", *TREEBANKS, "wnut17")
 REVIEWS = tuple(f"imdb_{cut}" for cut in CUTS)
+# AG's News and SST again, with fewer seeds than the report on DA-Transformer has.
+SHORT_TEXTS = ("ag_5_seeds", "sst_5_seeds")
 # A language model of about 30 million parameters, trained on the C files of the Linux kernel.
 LARGER = "linux_language_model"
 LARGER_LENGTHS = (1024, 2048, 4096, 8192, 16_384)  # tokens of an example of the test set
@@ -52,7 +54,10 @@ EXPERIMENTS = {
     "imdb_language_model": (*LANGUAGE_MODELS, "rotary", *ABLATION),
     "imdb_language_model_512": (*ENCODERS, "alibi", "kerple_log", "t5_bias"),
     **dict.fromkeys(REVIEWS, ENCODERS),
+    **dict.fromkeys(SHORT_TEXTS, ("vanilla", OURS, "rotary", *BEST_FORMS)),
     LARGER: ("rotary", "alibi", "transformer_xl", TWO_SIDED),
     LONG_TEXTS: (OURS, f"{TWO_SIDED}_linear_decay", "rotary"),
     f"{LONG_TEXTS}_window": ("rotary",),
 }
+# Methods that are added to an experiment of the report on translation.
+ADDED = {"multi30k_small": ("rotary", *BEST_FORMS)}
