@@ -31,12 +31,15 @@ class Blocks(NamedTuple):
       recompute: If True, the backward pass computes every block again. If False, the map is stored.
       store_scores: If True, the scores are written to memory before the softmax reads them. If
         False, the compiler may compute them inside the softmax.
+      store_gradients: If True, the gradients of these scores are written to memory, too. If False,
+        the compiler may compute them again where it sums them over the examples.
       store_sums: See `masked_softmax`.
     """
 
     rows: int | None
     recompute: bool
     store_scores: bool = False
+    store_gradients: bool = False
     store_sums: bool = False
 
 
@@ -48,11 +51,17 @@ def run(call: AttentionCall) -> Attended:
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
-    # XLA sums the gradient of a factor over the examples in tiles of whole rows. In 16 bits, it
-    # would also compute the sums of these rows there, and need most registers of a thread.
-    store_sums = call.variant.multiplies_factor and call.value.dtype.itemsize <= 2
-    store_scores = _has_large_tiles(call, blocks)
-    return _run(call, blocks._replace(store_scores=store_scores, store_sums=store_sums))
+    stores = _has_large_tiles(call, blocks)
+    # XLA sums the gradient of a bias or a factor over the examples in tiles of whole rows. In 16
+    # bits, it would also compute the softmax or its sums there, and need most registers of a
+    # thread.
+    is_narrow = call.value.dtype.itemsize <= 2
+    blocks = blocks._replace(
+        store_scores=stores,
+        store_gradients=stores and is_narrow,
+        store_sums=call.variant.multiplies_factor and is_narrow,
+    )
+    return _run(call, blocks)
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
@@ -163,7 +172,8 @@ def _attend_block(
     offset = head.offset + block.start
     scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
     if blocks.store_scores:
-        scores = _store(scores)
+        store = jax.lax.optimization_barrier if blocks.store_gradients else _store
+        scores = store(scores)
     weighted_values = functools.partial(
         head.variant.block_weighted_values, value=head.value, offset=offset
     )
