@@ -10,8 +10,8 @@ The compiler for TPUs runs on every x86_64 machine with Linux, after `pip instal
 
 A case is one program for one kind of TPU. Each case is compiled in its own process. Each result is
 stored at once, with the versions of JAX and of the compiler. If a case has a stored result with the
-current versions, it is not compiled again. Nothing runs on a TPU. The results are memory, scheduled
-bundles per tile, and seconds to compile.
+current versions, it is not compiled again, unless `--again` is set. Nothing runs on a TPU. The
+results are memory, scheduled bundles per tile, and seconds to compile.
 """
 
 import argparse
@@ -127,7 +127,9 @@ def compile_in_process(name: str, deadline: float) -> dict[str, Any]:
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def compile_all(names: list[str], path: Path, processes: int, seconds: float) -> None:
+def compile_all(
+    names: list[str], path: Path, processes: int, seconds: float, *, again: bool = False
+) -> None:
     """Compile the cases that have no stored result with the current versions, and store results.
 
     Args:
@@ -135,11 +137,14 @@ def compile_all(names: list[str], path: Path, processes: int, seconds: float) ->
       path: File of the results. It may contain results of earlier runs.
       processes: Number of cases that are compiled at the same time.
       seconds: Time limit of the run.
+      again: If True, compile all cases.
     """
     versions = find_versions()
     cases = read_cases(path) if path.exists() else {}
     missing = [
-        name for name in dict.fromkeys(names) if cases.get(name, {}).get("versions") != versions
+        name
+        for name in dict.fromkeys(names)
+        if again or cases.get(name, {}).get("versions") != versions
     ]
     deadline = time.monotonic() + seconds
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
@@ -175,6 +180,7 @@ def main() -> None:
     parser.add_argument("--groups", nargs="*", choices=groups, default=groups)
     parser.add_argument("--processes", type=int, default=4, help="cases compiled at a time")
     parser.add_argument("--seconds", type=float, default=36000.0, help="time limit of the run")
+    parser.add_argument("--again", action="store_true", help="also compile stored cases")
     parser.add_argument("--output", type=Path, default=RESULTS, help="file of the results")
     parser.add_argument("--case", help="compile one case, and print its result as JSON")
     parser.add_argument("--dump", type=Path, help="folder of the compiler's schedules")
@@ -184,7 +190,7 @@ def main() -> None:
         return
     names = [case.name for group in options.groups for case in GROUPS[group]()]
     if names:  # Without a group, only the page is written, which needs no compiler.
-        compile_all(names, options.output, options.processes, options.seconds)
+        compile_all(names, options.output, options.processes, options.seconds, again=options.again)
     cases = read_cases(options.output)
     print(tpu_table.format_tiles(cases))
     if options.output == RESULTS:

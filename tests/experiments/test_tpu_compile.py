@@ -106,7 +106,8 @@ def test_stored_results_are_kept_and_added_to(tmp_path, monkeypatch):
     monkeypatch.setattr(tpu_compile, "find_versions", lambda: {"jax": "1"})
     tpu_compile.compile_all(["b"], path, processes=1, seconds=9.0)
     tpu_compile.compile_all(["a", "b", "c"], path, processes=1, seconds=9.0)
-    assert compiled == ["b", "a", "c"]
+    tpu_compile.compile_all(["b"], path, processes=1, seconds=9.0, again=True)
+    assert compiled == ["b", "a", "c", "b"]
     assert list(tpu_compile.read_cases(path)) == ["a", "b"]
 
 
