@@ -23,7 +23,7 @@ from distattn_jax.attention.fused.gpu import tile_configs
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
-from tests.evaluation import interpreted
+from tests.evaluation import evaluate, interpreted
 
 pytestmark = needs_kernels
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
@@ -87,7 +87,7 @@ def compare_with_reference(arrays, variant, names=None, **arguments) -> dict[str
         def program(arrays, variant):
             return outputs_and_gradients(implementation, arrays, variant, **arguments)
 
-        return jax.tree.map(np.asarray, jax.jit(program)(arrays, variant))
+        return jax.tree.map(np.asarray, evaluate(program, arrays, variant))
 
     fused = compute("pallas", arrays)
     exact = compute("reference", [x.astype(jnp.float32) for x in arrays])
