@@ -28,16 +28,17 @@ def interpreted() -> Iterator[None]:
         yield
 
 
-def evaluate(function: Callable, *arguments: Any) -> Any:
+def evaluate(function: Callable, *arguments: Any, **named: Any) -> Any:
     """Trace a function, evaluate its program with NumPy, and return its results.
 
     JAX compiles the program on a machine with a GPU, and if it is a JAX that writes programs in
     another way.
     """
     if jax.__version_info__ < EVALUATED_JAX or jax.default_backend() == "gpu":
-        return jax.jit(function)(*arguments)
-    jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    found = _run_program(jaxpr.jaxpr, jaxpr.consts, *map(_read_array, jax.tree.leaves(arguments)))
+        return jax.jit(function)(*arguments, **named)
+    jaxpr, results = jax.make_jaxpr(function, return_shape=True)(*arguments, **named)
+    leaves = map(_read_array, jax.tree.leaves((arguments, named)))
+    found = _run_program(jaxpr.jaxpr, jaxpr.consts, *leaves)
     return jax.tree.unflatten(jax.tree.structure(results), found)
 
 
@@ -110,7 +111,7 @@ def _run_with_jax(equation: Any, *arguments: Any) -> Sequence[Any]:
 
 def _call_function(equation: Any, *arguments: Any, name: str = "jaxpr") -> list[Any]:
     jaxpr = equation.params[name]
-    return _evaluate(jaxpr, jaxpr.consts, *arguments)
+    return _evaluate(jaxpr, getattr(jaxpr, "consts", ()), *arguments)
 
 
 def _run_branch(equation: Any, index: Any, *arguments: Any) -> list[Any]:
@@ -257,6 +258,7 @@ ELEMENTWISE = {
     **{"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal},
     **{"gt": np.greater, "ge": np.greater_equal},
     **{"add_any": np.add, "square": np.square, "stop_gradient": lambda x: x},
+    "is_finite": np.isfinite,
     "shift_right_arithmetic": np.right_shift,
     "shift_right_logical": lambda x, y: (_unsigned(x) >> _unsigned(y)).view(x.dtype),
     "clamp": lambda low, x, high: np.minimum(np.maximum(x, low), high),
@@ -276,6 +278,7 @@ WITH_PARAMETERS = {
     "reduce_min": lambda x, *, axes, **_: x.min(axes),
     "reduce_or": lambda x, *, axes, **_: x.any(axes),
     "reduce_and": lambda x, *, axes, **_: x.all(axes),
+    "integer_pow": lambda x, *, y: x**y,
     "sin": lambda x, **_: np.sin(x),
     "cos": lambda x, **_: np.cos(x),
     "log1p": lambda x, **_: np.log1p(x),
@@ -286,17 +289,20 @@ WITH_PARAMETERS = {
     "stack": lambda *x, axis: np.stack(x, axis),
     "cumsum": _accumulate(np.add),
     "cummax": _accumulate(np.maximum),
+    "cummin": _accumulate(np.minimum),
     "dot_general": _multiply_matrices,
     "roll": lambda x, shift, *, axis, **_: np.roll(x, shift, axis),
-    "slice": lambda x, *, start_indices, limit_indices, **_: x[
-        tuple(map(slice, start_indices, limit_indices))
+    "slice": lambda x, *, start_indices, limit_indices, strides: x[
+        tuple(map(slice, start_indices, limit_indices, strides or [None] * x.ndim))
     ],
     "dynamic_slice": lambda x, *starts, slice_sizes: x[_slices(x, starts, slice_sizes)],
 }
 OPERATIONS: dict[str, Callable[..., Sequence[Any]]] = {
     "jit": _call_function,
     "custom_vmap_call": functools.partial(_call_function, name="call"),
+    "remat2": _call_function,
     "custom_jvp_call": functools.partial(_call_function, name="call_jaxpr"),
+    "custom_vjp_call": functools.partial(_call_function, name="call_jaxpr"),
     "gather": _gather,
     "cond": _run_branch,
     "while": _run_loop,
