@@ -5,6 +5,7 @@ combines many restrictions.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,7 @@ from distattn_jax.attention.fused.gpu import tile_configs
 from tests import oracles
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
 from tests.attention.test_parity import kept_by_dropout
-from tests.evaluation import interpreted
+from tests.evaluation import evaluate, interpreted
 
 pytestmark = needs_kernels
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
@@ -87,7 +88,7 @@ def compare_with_reference(arrays, variant, names=None, **arguments) -> dict[str
         def program(arrays, variant):
             return outputs_and_gradients(implementation, arrays, variant, **arguments)
 
-        return jax.tree.map(np.asarray, jax.jit(program)(arrays, variant))
+        return jax.tree.map(np.asarray, evaluate(program, arrays, variant))
 
     fused = compute("pallas", arrays)
     exact = compute("reference", [x.astype(jnp.float32) for x in arrays])
@@ -341,8 +342,8 @@ def test_vmap_over_seeds_and_scan_over_layers_match_the_reference():
         return jax.lax.scan(layer, None, (arrays, variant))[1]
 
     fused = jax.jit(lambda *x: program("pallas", *x))(arrays, variant)
-    exact = jax.jit(lambda *x: program("reference", *x))(
-        [x.astype(jnp.float32) for x in arrays], variant
+    exact = evaluate(
+        functools.partial(program, "reference"), [x.astype(jnp.float32) for x in arrays], variant
     )
     for layer in np.ndindex(2, 2):
         actual, expected = (jax.tree.map(lambda x, at=layer: x[at], x) for x in (fused, exact))

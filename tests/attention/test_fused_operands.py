@@ -40,6 +40,7 @@ from tests.attention.test_fused_programs import (
     outputs_and_gradients,
     shard,
 )
+from tests.evaluation import evaluate
 
 pytestmark = needs_kernels
 
@@ -126,10 +127,10 @@ def without_kernels(monkeypatch):
 def test_operands_of_the_kernels_reproduce_the_reference(variant):
     """Lengths, offsets, coefficients and dropout have the same meaning in both."""
     arrays = inputs(SMALL._replace(width=13), "float16")
-    actual = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
+    actual = evaluate(restricted_outputs_and_gradients, *arrays, variant, **RESTRICTIONS)
     float32_arrays = [x.astype(jnp.float32) for x in arrays]
     reference = functools.partial(restricted_outputs_and_gradients, implementation="reference")
-    expected = jax.jit(reference)(*float32_arrays, variant, **RESTRICTIONS)
+    expected = evaluate(reference, *float32_arrays, variant, **RESTRICTIONS)
     actual = jax.tree.map(lambda x: x.astype(jnp.float32), actual)
     chex.assert_trees_all_close(actual, expected, rtol=4e-3, atol=4e-3)
 
@@ -151,7 +152,7 @@ def test_devices_that_share_a_key_head_get_a_copy_of_it():
 def compare_with_one_device(arrays, kind, is_set):
     """Assert that eight devices compute the same outputs and gradients as one device."""
     variant = distance_aware()
-    on_one_device = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **RESTRICTIONS)
+    on_one_device = evaluate(restricted_outputs_and_gradients, *arrays, variant, **RESTRICTIONS)
     mesh = make_mesh(kind)
     with jax.set_mesh(mesh) if is_set else contextlib.nullcontext():
         on_mesh = jax.jit(restricted_outputs_and_gradients)(
@@ -176,7 +177,7 @@ def test_blocks_of_a_sharded_sequence_equal_one_device():
         "key_lengths": jnp.asarray([64, 33, 0, 46]),
         "mask": (np.arange(64) % 7 != np.arange(2)[:, None, None])[None],
     }
-    on_one_device = jax.jit(restricted_outputs_and_gradients)(*arrays, variant, **restrictions)
+    on_one_device = evaluate(restricted_outputs_and_gradients, *arrays, variant, **restrictions)
     axes = ("data", "sequence", "model")
     mesh = jax.make_mesh((2, 2, 2), axes, axis_types=(AxisType.Auto,) * 3)
     sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
@@ -212,8 +213,8 @@ def compare_near_keys_with_one_device(mesh_sizes, halos, is_causal, monkeypatch,
     sharded = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec(*axes)))
     options = {"is_causal": is_causal, "sequence": ShardedSequence(strategy="ring")}
     on_mesh = jax.jit(functools.partial(outputs_and_gradients, implementation="pallas", **options))
-    on_one_device = jax.jit(
-        functools.partial(outputs_and_gradients, is_causal=is_causal, implementation="reference")
+    on_one_device = functools.partial(
+        outputs_and_gradients, is_causal=is_causal, implementation="reference"
     )
     distances = " or ".join(map(str, halos))
     for variant, is_near, restrictions in cases:
@@ -221,7 +222,7 @@ def compare_near_keys_with_one_device(mesh_sizes, halos, is_causal, monkeypatch,
             actual = on_mesh(*sharded, variant, **restrictions)
             plan = explain_implementation(*sharded, variant, **options).sequence
         assert f"with {distances} keys of each neighbour if all heads are local" in str(plan)
-        expected = on_one_device(*arrays, variant, **restrictions)
+        expected = evaluate(on_one_device, *arrays, variant, **restrictions)
         chex.assert_trees_all_close(jax.device_get(actual), expected, rtol=1e-4, atol=1e-4)
         jax.effects_barrier()
         assert taken == {len(halos) - is_near}

@@ -21,6 +21,7 @@ from tests.attention.test_fused import (
     outputs_and_gradients,
 )
 from tests.attention.test_fused_variants import relative_position, transformer_xl
+from tests.evaluation import evaluate
 
 pytestmark = needs_kernels
 LOCAL_AND_DISTANT = jnp.asarray([-0.5, 0.5]), jnp.asarray([1.0, -0.5])  # w and v of two heads
@@ -76,7 +77,7 @@ def test_the_portable_form_agrees_with_the_reference(sizes, make_variant, argume
     arrays, variant = inputs(sizes, "float16"), make_variant(sizes)
     exact = [x.astype(jnp.float32) for x in arrays]
     actual, expected = (
-        jax.jit(functools.partial(outputs_and_gradients, name, **arguments))(x, variant)
+        evaluate(functools.partial(outputs_and_gradients, name, **arguments), x, variant)
         for name, x in (("pallas_portable", arrays), ("reference", exact))
     )
     assert_close(actual, expected, "float16")

@@ -1,5 +1,7 @@
 """Distance functions, scores, their derivatives, saturation radii, and heads with small scores."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +32,7 @@ from distattn_jax.attention.fused.skipped_tiles import sum_skipped_rows
 from distattn_jax.attention.fused.tile_runs import TileSchedule
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
 from tests.attention.cases import TOLERANCE, Sizes, inputs, needs_kernels
-from tests.evaluation import interpreted
+from tests.evaluation import evaluate, interpreted
 
 pytestmark = needs_kernels
 HEIGHT = 0.7
@@ -72,8 +74,12 @@ def test_a_sigmoid_with_extreme_coefficients_is_not_nan(slope, shift):
 def assert_values(function, slope_and_shift, f, nearest):
     """Compare the values of a distance function with NumPy."""
     distance = nearest + np.arange(64.0)[:, None] + np.arange(63.0, -1, -1)[None, :]
-    distances = Distances(lambda: jnp.asarray(distance, jnp.float32))
-    actual = function.evaluate(distances, make_coefficients(*slope_and_shift))
+
+    def compute(distance, coefficients):
+        return function.evaluate(Distances(lambda: distance), coefficients)
+
+    coefficients = make_coefficients(*slope_and_shift)
+    actual = evaluate(compute, jnp.asarray(distance, jnp.float32), coefficients)
     np.testing.assert_allclose(actual, f(distance, *slope_and_shift), rtol=1e-4, atol=1e-6)
 
 
@@ -141,7 +147,7 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     far = f(T + S, *slope_and_shift)
     operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far])
     scoring = DistanceScoring(0.25, function, is_additive)
-    radius, skips = scoring.find_radius(operands, tolerance)
+    radius, skips = evaluate(lambda operands: scoring.find_radius(operands, tolerance), operands)
 
     distance, step = np.arange(T + S), 1e-6
     largest = HEIGHT / LOG2E
@@ -324,9 +330,14 @@ def test_only_heads_with_large_scores_need_a_maximum(variant, monkeypatch):
     query, key, value = inputs(sizes, "bfloat16")
     query = query * jnp.asarray([1, 150], query.dtype)[None, None, :, None]
     exact = [x.astype(jnp.float32) for x in (query, key, value)]
-    expected = attention(*exact, variant, implementation="reference", logsumexp=True)
+
+    def compute(implementation, *arrays):
+        attend = functools.partial(attention, implementation=implementation, logsumexp=True)
+        return evaluate(attend, *arrays, variant)
+
+    expected = compute("reference", *exact)
     with interpreted():
-        fused = attention(query, key, value, variant, implementation="pallas", logsumexp=True)
+        fused = compute("pallas", query, key, value)
     assert fused.logsumexp[0, 1].max() > 300
     for actual, desired in ((fused.values, expected.values), (fused.logsumexp, expected.logsumexp)):
         error = jnp.abs(actual.astype(jnp.float32) - desired).max() / jnp.abs(desired).max()

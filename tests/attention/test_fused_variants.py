@@ -43,6 +43,7 @@ from tests.attention.test_fused import (
     run_oracle,
     tile_sizes,  # noqa: F401
 )
+from tests.evaluation import evaluate
 
 pytestmark = needs_kernels
 DROPOUT = {"dropout_rate": 0.25, "dropout_key": jax.random.key(3)}
@@ -94,8 +95,8 @@ def test_blocks_of_position_vectors_wait_for_a_free_slot():
     sizes = Sizes(batch=1, queries=64, keys=900, heads=1, width=16, value_width=16)
     variant, _ = transformer_xl(sizes, "float32")
     values = [
-        jax.jit(functools.partial(attention, implementation=name))(
-            *inputs(sizes, dtype), variant
+        evaluate(
+            functools.partial(attention, implementation=name), *inputs(sizes, dtype), variant
         ).values
         for name, dtype in (("pallas", "float16"), ("reference", "float32"))
     ]
@@ -268,7 +269,7 @@ def test_kernels_do_not_read_tiles_of_keys_that_every_query_forgets():
             key_lengths=jnp.asarray([250]),
             received=True,
         )
-        return jax.jit(program)((query, key, value.at[:, :128].set(number)), variant)
+        return evaluate(program, (query, key, value.at[:, :128].set(number)), variant)
 
     fused = run("pallas", jnp.nan)
     assert_close(fused, run("reference", 0), "float16")
@@ -290,7 +291,7 @@ FORWARD = {
 def test_values_equal_those_of_the_reference(variant, lengths):
     arrays = inputs(Sizes(1, *lengths, heads=2, width=16, value_width=16), "float16")
     fused, exact = (
-        jax.jit(functools.partial(attention, implementation=name))(*arrays, variant).values
+        evaluate(functools.partial(attention, implementation=name), *arrays, variant).values
         for name in ("pallas", "reference")
     )
     assert_close({"values": fused}, {"values": exact}, "float16")

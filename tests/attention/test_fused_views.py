@@ -32,7 +32,7 @@ from distattn_jax.attention.fused.scoring import Scoring
 from distattn_jax.attention.fused.variants import find_view
 from distattn_jax.attention.fused.visible_columns import Window
 from tests.attention.cases import Sizes, inputs, needs_kernels
-from tests.evaluation import interpreted
+from tests.evaluation import evaluate, interpreted
 
 ROOT = Path(package.__file__).parent
 DOCUMENTATION = ROOT.parent.parent / "docs" / "variants.md"
@@ -125,8 +125,8 @@ def test_the_documented_kernel_of_an_own_variant_equals_its_equation():
 
     machine = devices.local_machine()._replace(platform="tpu")
     with devices.assumed(machine), interpreted():
-        fused = jax.jit(jax.grad(lambda *x: compute("pallas", *x), (0, 1)))(arrays[0], own)
-    expected = jax.jit(jax.grad(lambda *x: compute("reference", *x), (0, 1)))(arrays[0], own)
+        fused = evaluate(jax.grad(lambda *x: compute("pallas", *x), (0, 1)), arrays[0], own)
+    expected = evaluate(jax.grad(lambda *x: compute("reference", *x), (0, 1)), arrays[0], own)
     for actual, desired in zip(*map(jax.tree.leaves, (fused, expected)), strict=True):
         np.testing.assert_allclose(actual, desired, rtol=2e-5, atol=2e-5)
 
@@ -218,6 +218,6 @@ def test_blocks_of_keys_add_up_to_the_whole_call(name):
     with interpreted():
         kernels = interpreter.select_kernels(make_kernels)
         actual = compute_in_blocks(*arrays)
-    desired = jax.jit(compute_whole)(*arrays)
+    desired = evaluate(compute_whole, *arrays)
     for x, y in zip(*map(jax.tree.leaves, (actual, desired)), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=5e-5)

@@ -28,7 +28,7 @@ from tests.attention.cases import (
     random_arrays,
     transformer_xl,
 )
-from tests.evaluation import interpreted
+from tests.evaluation import evaluate, interpreted
 
 pytestmark = needs_kernels
 # Two tiles of queries and three tiles of keys.
@@ -167,9 +167,9 @@ def run(implementation, variant, options, qkv):
         finite = Attended(*(None if x is None else jnp.nan_to_num(x, neginf=0) for x in output))
         return sum(jnp.sin(x).sum() for x in jax.tree.leaves(finite)), finite
 
-    step = jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True))
+    step = jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)
     with interpreted():
-        gradients, outputs = step(*qkv, variant)
+        gradients, outputs = evaluate(step, *qkv, variant)
     return *gradients, *(x for x in outputs if x is not None)
 
 
@@ -206,7 +206,7 @@ def test_scores_may_be_far_from_zero():
 
     def attend(implementation):
         call = functools.partial(attention, implementation=implementation, **options)
-        return jax.jit(call)(query, key, value, DotProduct())
+        return evaluate(call, query, key, value, DotProduct())
 
     with interpreted():
         actual = attend("pallas")
@@ -262,8 +262,8 @@ def test_examples_share_the_position_vectors_in_each_call_of_a_vmap():
     queries = jnp.stack([query, -query])
     with interpreted():
         step = jax.vmap(functools.partial(gradient, "pallas"))
-        actual = jax.jit(step)(queries)
-    expected = jax.vmap(functools.partial(gradient, "reference"))(queries)
+        actual = evaluate(step, queries)
+    expected = evaluate(jax.vmap(functools.partial(gradient, "reference")), queries)
     tolerance = TOLERANCE["bfloat16"] * float(jnp.abs(expected.projection).max())
     chex.assert_trees_all_close(actual.projection, expected.projection, rtol=0, atol=tolerance)
 
