@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from flax import nnx
 
-from distattn_jax.attention import fused_kernels
+from distattn_jax.attention import fused_kernels, xla
 from distattn_jax.models import METHODS, Sizes
 from distattn_jax.train.options import parse_options
 from experiments.bench.speed_trainers import SpeedConfig
@@ -55,7 +55,9 @@ def test_commands_are_found():
 
 @pytest.mark.parametrize("code", EXAMPLES)
 def test_example_runs(code, monkeypatch):
-    monkeypatch.setattr(fused_kernels, "CHOOSES_PORTABLE", True)  # An example changes it.
+    # Two examples change settings.
+    monkeypatch.setattr(fused_kernels, "CHOOSES_PORTABLE", fused_kernels.CHOOSES_PORTABLE)
+    monkeypatch.setattr(xla, "LARGEST_GPU_MAP", xla.LARGEST_GPU_MAP)
     code = code.replace(
         "(3, 1, 512, 8, 64)", "(3, 1, 32, 8, 16)"
     )  # The timed length takes seconds.

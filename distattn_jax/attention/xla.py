@@ -24,14 +24,14 @@ LARGEST_TILE = 2**14  # scores of a tile of XLA's softmax on a GPU
 
 
 class Blocks(NamedTuple):
-    """Division of the (B, N, T, S) map into blocks of queries.
+    """Division of the (B, N, T, S) map into blocks of queries, and arrays that are stored.
 
     Attributes:
       rows: Number of queries in a block. None computes all queries at once.
       recompute: If True, the backward pass computes every block again. If False, the map is stored.
       store_scores: If True, the scores are written to memory before the softmax reads them. If
         False, the compiler may compute them inside the softmax.
-      store_gradients: If True, the gradients of these scores are written to memory, too. If False,
+      store_gradients: If True, the gradients of stored scores are written to memory, too. If False,
         the compiler may compute them again where it sums them over the examples.
       store_sums: See `masked_softmax`.
     """
@@ -53,8 +53,8 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
     stores = _has_large_tiles(call, blocks)
     # XLA sums the gradient of a bias or a factor over the examples in tiles of whole rows. In 16
-    # bits, it would also compute the softmax or its sums there, and need most registers of a
-    # thread.
+    # bits, it would also compute the softmax or its sums in these tiles, which would then need most
+    # registers of a thread.
     is_narrow = call.value.dtype.itemsize <= 2
     blocks = blocks._replace(
         store_scores=stores,

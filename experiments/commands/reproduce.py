@@ -1,6 +1,7 @@
 """Run the experiments of a report, several at a time on one device."""
 
 import argparse
+import collections
 import concurrent.futures
 import itertools
 import os
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.commands.report import PAPERS
 from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
@@ -20,7 +21,7 @@ from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
 TEMPLATES = Path(__file__).parent.parent / "papers"
 RUNS = Path("runs")
 LOGS = RUNS / "logs"
-# File in the folder of a run that a command writes at its end.
+# File that each command writes last, in the folder of its run.
 WRITTEN = {"train": "result.json", "perplexity": PERPLEXITY_FILE, "heads": HEADS_FILE}
 PROGRAM = (sys.executable, "-m", "experiments")
 GRACE = 60  # seconds in which an interrupted training may save a checkpoint
@@ -28,12 +29,12 @@ FINISHED, INTERRUPTED, FAILED, NOT_STARTED = "finished", "interrupted", "failed"
 
 
 class Command(NamedTuple):
-    """Command that trains methods, or measures runs.
+    """Command that trains methods, or measures the runs of methods.
 
     Attributes:
-      words: First words of the command, without `python -m experiments`.
+      words: Words before the targets, without `python -m experiments`.
       targets: Names of the methods, or folders of the runs.
-      flags: Last words of the command.
+      flags: Words after the targets.
       files: Files that exist when the command has finished, one for each target.
     """
 
@@ -58,7 +59,9 @@ class Job(NamedTuple):
     @property
     def name(self) -> str:
         """Name of the experiment, and of its method if there is only one."""
-        return "/".join((self.experiment, *self.methods)[: 2 if len(self.methods) == 1 else 1])
+        if len(self.methods) == 1:
+            return f"{self.experiment}/{self.methods[0]}"
+        return self.experiment
 
     @property
     def log(self) -> Path:
@@ -74,39 +77,40 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--experiments", nargs="+", metavar="NAME", help="only these, in this order (now: all)"
     )
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these")
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods")
     parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="runs at a time (now: %(default)s)"
+        "--workers", type=int, default=1, metavar="N", help="jobs at a time (now: %(default)s)"
     )
     parser.add_argument(
         "--limit",
         type=float,
         default=float("inf"),
         metavar="SECONDS",
-        help="interrupt all runs then; the same command resumes them (now: never)",
+        help="interrupt all runs after this time; the same command resumes them (now: never)",
     )
     parser.add_argument("--list", action="store_true", help="print the commands, and run none")
     options = parser.parse_args(arguments)
     if options.workers < 1:
         parser.error(f"--workers must be at least 1; got {options.workers}.")
     jobs = list_jobs(pages[options.report])
-    for flag, find in (
-        ("methods", lambda job: job.methods[0]),
-        ("experiments", lambda job: job[0]),
-    ):
-        wanted, known = getattr(options, flag), {find(job) for job in jobs}
-        unknown = sorted(set(wanted or ()) - known)
+    methods = {job.methods[0] for job in jobs}
+    experiments = {job.experiment for job in jobs}
+    for flag, known in (("methods", methods), ("experiments", experiments)):
+        unknown = sorted({*(getattr(options, flag) or ())} - known)
         if unknown:
             parser.error(f"--{flag}: unknown {unknown}; known are {sorted(known)}.")
-        if wanted:
-            jobs = [job for one in wanted for job in jobs if find(job) == one]
+    if options.methods:
+        jobs = [job for job in jobs if job.methods[0] in options.methods]
+    if options.experiments:
+        names = dict.fromkeys(options.experiments)
+        jobs = [job for name in names for job in jobs if job.experiment == name]
     if options.workers == 1:
         jobs = join_methods(jobs)
     if options.list:
         print("\n".join(shlex.join(one.arguments) for job in jobs for one in job.commands))
         return
     ended = run_jobs(jobs, options.workers, time.monotonic() + options.limit)
-    counts = {state: sum(one == state for one in ended.values()) for state in ended.values()}
+    counts = collections.Counter(ended.values())
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
     if counts.keys() != {FINISHED}:
         raise SystemExit(1)
@@ -122,8 +126,8 @@ def read_commands(report: str) -> list[list[str]]:
 def list_jobs(lines: Sequence[Sequence[str]]) -> list[Job]:
     """Return one job for each method of each `train` command.
 
-    The job of a method also has the `perplexity` and `heads` commands that name its run. In their
-    paths, METHOD stands for every method.
+    The job of a method also has the `perplexity` and `heads` commands that name its run. A path
+    that ends with METHOD names the runs of all methods of the experiment.
 
     Args:
       lines: Words of each command, without `python -m experiments`.
@@ -146,7 +150,7 @@ def list_jobs(lines: Sequence[Sequence[str]]) -> list[Job]:
 
 
 def join_methods(jobs: Iterable[Job]) -> list[Job]:
-    """Return one job for each experiment, which prepares the data once for all methods."""
+    """Join the jobs of each experiment, so that its data are prepared once for all methods."""
     joined: dict[str, list[Job]] = {}
     for job in jobs:
         joined.setdefault(job.experiment, []).append(job)
@@ -158,7 +162,7 @@ def join_methods(jobs: Iterable[Job]) -> list[Job]:
 
 def _join_commands(jobs: Iterable[Job]) -> tuple[Command, ...]:
     """Return the commands of all jobs. Commands that differ in their targets become one."""
-    found: dict[Any, Command] = {}
+    found: dict[tuple, Command] = {}
     for command in (command for job in jobs for command in job.commands):
         key = command.words, command.flags
         if key in found:
@@ -170,7 +174,7 @@ def _join_commands(jobs: Iterable[Job]) -> tuple[Command, ...]:
 
 
 def _split_training(words: Sequence[str]) -> tuple[str, tuple, tuple, tuple]:
-    """Return the name of the experiment, and the words before, of and after its methods."""
+    """Return the name of the experiment, the words before its methods, these, and all others."""
     start = words.index("--methods") + 1
     flags = (i for i in range(start, len(words)) if words[i].startswith("--"))
     end = next(flags, len(words))
@@ -215,19 +219,21 @@ def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
     Args:
       job: Job. The output of its commands is appended to a log file.
       deadline: Value of `time.monotonic()` at which the job is interrupted.
-      share_memory: If True, a process takes memory of a GPU as it needs it, instead of most of it
-        at the start.
+      share_memory: If True, processes allocate memory of a GPU on demand. If False, a process
+        allocates most of the memory at its start.
     """
     environment = dict(os.environ)
     if share_memory:
         environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     job.log.parent.mkdir(parents=True, exist_ok=True)
+    state = NOT_STARTED
     with job.log.open("a") as log:
         for command in job.commands:
             if all(file.exists() for file in command.files):
                 continue
             if time.monotonic() >= deadline:
-                return NOT_STARTED
+                return state
+            state = INTERRUPTED
             process = subprocess.Popen(
                 [*PROGRAM, *command.arguments],
                 stdout=log,

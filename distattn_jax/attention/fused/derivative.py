@@ -272,8 +272,9 @@ def _correct_sum(
 ) -> Float[Array, "B N D"]:
     """Return a gradient of a bias table that sums to `total`.
 
-    Each number is changed in proportion to its square. These are the smallest changes relative to
-    the errors, if the errors of large numbers are larger, in proportion to the number.
+    Each number is changed in proportion to its square. If the standard deviation of its error is
+    proportional to the number, this is the weighted least-squares solution. If all numbers are 0,
+    they stay 0.
     """
     smallest = jnp.finfo(gradient.dtype).tiny  # avoids divisions by 0
     largest = jnp.abs(gradient).max(axis=2, keepdims=True)

@@ -1,4 +1,4 @@
-"""Tables of language models of C files: a larger model, and models of long texts."""
+"""Tables of language models that were trained on C files: a larger model, and long texts."""
 
 from collections.abc import Mapping
 
@@ -24,12 +24,12 @@ def larger(results: Results) -> str:
 
     The columns are the perplexity at each length, and the time of a training step.
     """
-    methods = [method for method in EXPERIMENTS[LARGER] if method in results.runs(LARGER)]
+    runs = results.runs(LARGER)
+    methods = [method for method in EXPERIMENTS[LARGER] if method in runs]
     columns = []
     for length in LARGER_LENGTHS:
         frame = results.scores(LARGER, METRIC, f"{length} tokens")
         columns.append(Column(f"{length} tokens", tables.mean_cells(frame, METRIC, bold_best=True)))
-    runs = results.runs(LARGER)
     columns.append(_time_column({method: runs[method] for method in methods}))
     return tables.join("method", methods, columns)
 
@@ -37,8 +37,8 @@ def larger(results: Results) -> str:
 def long_texts(results: Results) -> str:
     """Return a Markdown table of language models of long texts, with one row per method.
 
-    The columns are the time of a training step, the perplexity of all tokens, and that of the
-    tokens in ranges of positions, such as "from 1024".
+    The columns are the time of a training step, the perplexity of all tokens, and the perplexity of
+    the tokens in each range of positions, such as "from 1024".
     """
     titles, runs, measured = {}, {}, {}
     for name in (LONG_TEXTS, f"{LONG_TEXTS}_window"):

@@ -23,17 +23,16 @@ from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
 from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER, TWO_SIDED
 
-REACH = 32  # largest distance of the figure, in tokens
+REACH = 32  # largest distance that the figure shows, in tokens
 CAUSAL = (*language_models.NAMES.values(), LARGER)
 
 
 class Learned(NamedTuple):
-    """Functions that the heads of one run have learned.
+    """Functions that the heads of one method have learned on one task, with all seeds.
 
     Attributes:
       title: Task and method.
-      layers: For each layer, the curves of each function. The first axis of y is the head, over all
-        seeds.
+      layers: For each layer, the curves of each function. Their heads are those of all seeds.
     """
 
     title: str
@@ -67,18 +66,19 @@ def _evaluate_layers(
       arrays: Dict from the name of a parameter to an array of shape (seeds, layers, heads, ...).
       is_causal: True if no query attends to a later key.
     """
-    seeds, layers, heads, *_ = next(iter(arrays.values())).shape
+    seeds, layer_count, heads, *_ = next(iter(arrays.values())).shape
     make = METHODS[method].variant
     assert make is not None, "two-sided attention has parameters"
-    for layer in range(layers):
-        module = make(Sizes(heads=seeds * heads), rngs=nnx.Rngs(0))
-        parameters = nnx.traversals.flatten_mapping(nnx.to_pure_dict(nnx.state(module, nnx.Param)))
-        changed = {}
-        for path in parameters:
+    # One module has the heads of all seeds.
+    module = make(Sizes(heads=seeds * heads), rngs=nnx.Rngs(0))
+    state = nnx.state(module, nnx.Param)
+    names = nnx.traversals.flatten_mapping(nnx.to_pure_dict(state))
+    for layer in range(layer_count):
+        trained = {}
+        for path in names:
             values = arrays[".".join(map(str, path))][:, layer]
-            changed[path] = jnp.asarray(values.reshape(seeds * heads, *values.shape[2:]))
-        state = nnx.state(module, nnx.Param)
-        nnx.replace_by_pure_dict(state, nnx.traversals.unflatten_mapping(changed))
+            trained[path] = jnp.asarray(values.reshape(seeds * heads, *values.shape[2:]))
+        nnx.replace_by_pure_dict(state, nnx.traversals.unflatten_mapping(trained))
         nnx.update(module, state)
         length = REACH + 1
         yield describe_heads(module(), seeds * heads, length, length, causal=is_causal).curves
@@ -93,11 +93,11 @@ def draw_learned(learned: list[Learned]) -> Figure:
     with style.use_style():
         figure, grid = style.make_panels(len(learned), columns, width=4.4, height=2.6)
         for row, run in enumerate(learned):
-            panels = grid[row * columns : (row + 1) * columns]
-            for axes in panels[len(run.layers[0]) :]:
-                axes.set_visible(False)
-            for index, axes in enumerate(panels[: len(run.layers[0])]):
+            panels, count = grid[row * columns : (row + 1) * columns], len(run.layers[0])
+            for index, axes in enumerate(panels[:count]):
                 _draw_panel(axes, [curves[index] for curves in run.layers])
+            for axes in panels[count:]:
+                axes.set_visible(False)
             panels[0].set_title(run.title, loc="left", fontweight="bold")
         grid[0].legend(loc="best")
         return style.finish_layout(figure)
