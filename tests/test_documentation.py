@@ -45,7 +45,7 @@ def test_every_flag_of_a_command_is_known(command):
         parse_options(load_recipe(arguments[0]).get_config(), arguments[1:], program=name)
     elif name in ("bench", "speed"):
         parse_options(Bench() if name == "bench" else SpeedConfig(), arguments, program=name)
-    elif name in ("collect", "explore", "report"):
+    elif name in ("collect", "explore", "report", "reproduce"):
         module.make_parser().parse_args(arguments)
 
 

@@ -55,11 +55,10 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     # XLA sums the gradient of a bias or a factor over the examples in tiles of whole rows. In 16
     # bits, it would also compute the softmax or its sums in these tiles, which would then need most
     # registers of a thread.
-    is_narrow = call.value.dtype.itemsize <= 2
     blocks = blocks._replace(
         store_scores=stores,
-        store_gradients=stores and is_narrow,
-        store_sums=call.variant.multiplies_factor and is_narrow,
+        store_gradients=stores and _is_narrow(call),
+        store_sums=call.variant.multiplies_factor and _is_narrow(call),
     )
     return _run(call, blocks)
 
@@ -73,6 +72,11 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     return None if devices.local_machine().has_gpu else "this machine has no GPU"
 
 
+def _is_narrow(call: AttentionCall) -> bool:
+    """Return True if the weights have 16 bits or less when they are multiplied by the values."""
+    return call.value.dtype.itemsize <= 2
+
+
 def _has_large_tiles(call: AttentionCall, blocks: Blocks) -> bool:
     """Return True if XLA's softmax would be slow because it adds a bias that examples share.
 
@@ -82,10 +86,9 @@ def _has_large_tiles(call: AttentionCall, blocks: Blocks) -> bool:
     writes the map once more. If weights have 16 bits, it would also need more memory, which only a
     backward pass in blocks can spare.
     """
-    is_narrow = call.value.dtype.itemsize <= 2
     if call.has_symbolic_shape or not call.variant.adds_bias:
         return False
-    if is_narrow and not blocks.recompute:
+    if _is_narrow(call) and not blocks.recompute:
         return False
     batch, keys = call.key.shape[:2]
     return call.offset.shape[0] == 1 < batch and batch * keys >= LARGEST_TILE

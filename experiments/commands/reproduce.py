@@ -15,11 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from distattn_jax.train import OutputConfig
 from experiments.commands.report import PAPERS
 from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
 
 TEMPLATES = Path(__file__).parent.parent / "papers"
-RUNS = Path("runs")
+RUNS = Path(OutputConfig().directory)
 LOGS = RUNS / "logs"
 # File that each command writes last, in the folder of its run.
 WRITTEN = {"train": "result.json", "perplexity": PERPLEXITY_FILE, "heads": HEADS_FILE}
@@ -71,28 +72,11 @@ class Job(NamedTuple):
 
 def main(arguments: Sequence[str]) -> None:
     """Run `reproduce REPORT [--option value ...]`. The same command resumes."""
-    pages = {name: read_commands(name) for name in PAPERS}
-    parser = argparse.ArgumentParser(prog="python -m experiments reproduce", description=__doc__)
-    parser.add_argument("report", choices=[name for name, lines in pages.items() if lines])
-    parser.add_argument(
-        "--experiments", nargs="+", metavar="NAME", help="only these, in this order (now: all)"
-    )
-    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods")
-    parser.add_argument(
-        "--workers", type=int, default=1, metavar="N", help="jobs at a time (now: %(default)s)"
-    )
-    parser.add_argument(
-        "--limit",
-        type=float,
-        default=float("inf"),
-        metavar="SECONDS",
-        help="interrupt all runs after this time; the same command resumes them (now: never)",
-    )
-    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if options.workers < 1:
         parser.error(f"--workers must be at least 1; got {options.workers}.")
-    jobs = list_jobs(pages[options.report])
+    jobs = list_jobs(read_commands(options.report))
     methods = {job.methods[0] for job in jobs}
     experiments = {job.experiment for job in jobs}
     for flag, known in (("methods", methods), ("experiments", experiments)):
@@ -114,6 +98,28 @@ def main(arguments: Sequence[str]) -> None:
     print(", ".join(f"{count} {state}" for state, count in counts.items()))
     if counts.keys() != {FINISHED}:
         raise SystemExit(1)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m experiments reproduce", description=__doc__)
+    parser.add_argument("report", choices=[name for name in PAPERS if read_commands(name)])
+    parser.add_argument(
+        "--experiments", nargs="+", metavar="NAME", help="only these, in this order (now: all)"
+    )
+    parser.add_argument("--methods", nargs="+", metavar="NAME", help="only these methods")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="jobs at a time (now: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="interrupt all runs after this time; the same command resumes them (now: never)",
+    )
+    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    return parser
 
 
 def read_commands(report: str) -> list[list[str]]:
@@ -241,8 +247,7 @@ def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
                 env=environment,
             )
             try:
-                seconds = deadline - time.monotonic()
-                process.wait(None if seconds == float("inf") else seconds)
+                process.wait(deadline - time.monotonic())
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)
                 try:

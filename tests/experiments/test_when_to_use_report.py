@@ -264,12 +264,13 @@ def test_language_models_of_long_texts_have_one_row_for_each_method_and_window()
         (f"{LONG_TEXTS}_window", {"rotary": [4]}),
     ):
         made = make_perplexities(name, losses, [LONG_TEXTS_LENGTH])
+        made["runs"]["rotary"]["config"] = {"model.window": 1024 * name.endswith("_window")}
         (found,) = made["perplexity"]["rotary"]["lengths"].values()
         found |= {"starts": [0, 1024], "by_position": [[6.0, losses["rotary"][0] / 2]]}
         contents.append(made)
     table = c_files.long_texts(stored.make_results(*contents))
     assert find_row(table, "RoPE")[1:] == ["500", "3.00", "6.00", "1.50"]
-    assert find_row(table, "RoPE, window of 1024 tokens")[1:] == ["500", "4.00", "6.00", "2.00"]
+    assert find_row(table, "RoPE, window of 1024")[1:] == ["500", "4.00", "6.00", "2.00"]
 
 
 def test_the_learned_functions_of_both_sides_are_those_of_the_stored_parameters():

@@ -45,7 +45,7 @@ class Variant(abc.ABC):
         appended, which need no gradient.
       uses_positions: True if the scores depend on the positions of queries and keys.
       adds_bias: True if the scores are dot products plus a bias that all examples share.
-      multiplies_factor: True if dot products are multiplied by a factor that all examples share.
+      multiplies_factor: True if a factor that all examples share may multiply the dot products.
     """
 
     as_dot_product: ClassVar[AsDotProduct | None] = None

@@ -8,14 +8,13 @@ from experiments.papers import tables
 from experiments.papers.formatting import NOT_RUN, method_title
 from experiments.papers.results import Results
 from experiments.papers.tables import Column
-from experiments.papers.when_to_use.language_models import METRIC
+from experiments.papers.when_to_use.language_models import METRIC, position_columns
 from experiments.papers.when_to_use.settings import (
     EXPERIMENTS,
     LARGER,
     LARGER_LENGTHS,
     LONG_TEXTS,
     LONG_TEXTS_LENGTH,
-    WINDOW,
 )
 
 
@@ -46,15 +45,13 @@ def long_texts(results: Results) -> str:
             row = f"{name} {method}"
             found = results.part(name, METRIC, method, "lengths", str(LONG_TEXTS_LENGTH))
             if found:
-                window = "" if name == LONG_TEXTS else f", window of {WINDOW} tokens"
-                titles[row] = f"{method_title(method)}{window}"
                 runs[row], measured[row] = results.runs(name)[method], found
+                window = runs[row]["config"].get("model.window")
+                titles[row] = method_title(method) + (f", window of {window}" if window else "")
     columns = [_time_column(runs)]
     means = {row: f"{np.mean(one['perplexity']):.2f}" for row, one in measured.items()}
     columns.append(Column("perplexity", means))
-    for i, start in enumerate(next(iter(measured.values()))["starts"] if measured else ()):
-        parts = {m: np.mean(one["by_position"], axis=0)[i] for m, one in measured.items()}
-        columns.append(Column(f"from {start}", {m: f"{part:.2f}" for m, part in parts.items()}))
+    columns += position_columns(measured, digits=2)
     return tables.join("method", titles, columns)
 
 

@@ -4,13 +4,16 @@ There is one experiment for each trained length. All experiments predict the sam
 set, at every length.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from experiments.papers import tables
 from experiments.papers.results import Results
 from experiments.papers.statistics import compare_values
-from experiments.papers.tables import Outcomes
+from experiments.papers.tables import Column, Outcomes
 from experiments.papers.when_to_use.settings import EXPERIMENTS, LENGTHS, TRAINED_LENGTHS
 
 SHORT, LONG = TRAINED_LENGTHS
@@ -37,6 +40,21 @@ def list_measured(results: Results, trained: int = SHORT) -> list[str]:
     `trained` is the length of the training texts, in tokens.
     """
     return tables.rank(perplexities(results, LONGEST, trained), METRIC)
+
+
+def position_columns(measured: Mapping[str, Mapping[str, Any]], digits: int) -> list[Column]:
+    """Return columns with the perplexity in ranges of positions, such as "from 64".
+
+    Args:
+      measured: Dict from each row of the table to the stored perplexities of one length of texts.
+      digits: Number of decimals.
+    """
+    columns = []
+    for i, start in enumerate(next(iter(measured.values()))["starts"] if measured else ()):
+        means = {row: np.mean(one["by_position"], axis=0)[i] for row, one in measured.items()}
+        cells = {row: f"{mean:.{digits}f}" for row, mean in means.items()}
+        columns.append(Column(f"from {start}", cells))
+    return columns
 
 
 def compare_trainings(results: Results, length: int) -> Outcomes:

@@ -21,10 +21,10 @@ from distattn_jax.plot.style import GREY
 from experiments.papers.formatting import experiment_title, method_title
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
-from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER, TWO_SIDED
+from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER, LONG_TEXTS, TWO_SIDED
 
 REACH = 32  # largest distance that the figure shows, in tokens
-CAUSAL = (*language_models.NAMES.values(), LARGER)
+CAUSAL = (*language_models.NAMES.values(), LARGER, LONG_TEXTS)
 
 
 class Learned(NamedTuple):

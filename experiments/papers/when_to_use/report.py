@@ -366,11 +366,7 @@ def positions(results: Results, word: str) -> str:
         method: results.part(lm.NAMES[int(word)], METRIC, method, "lengths", str(LONGEST))
         for method in lm.list_measured(results, int(word))
     }
-    columns = []
-    for i, start in enumerate(next(iter(found.values()))["starts"] if found else ()):
-        means = {m: np.mean(one["by_position"], axis=0)[i] for m, one in found.items()}
-        columns.append(Column(f"from {start}", {m: f"{mean:.1f}" for m, mean in means.items()}))
-    return join("method", list(found), columns)
+    return join("method", list(found), lm.position_columns(found, digits=1))
 
 
 # Tables of heads.

@@ -46,7 +46,6 @@ LARGER_LENGTHS = (1024, 2048, 4096, 8192, 16_384)  # tokens of an example of the
 # and, in another experiment, plain attention in a window.
 LONG_TEXTS = "linux_long"
 LONG_TEXTS_LENGTH = 32_768  # tokens of an example, in training and in the test set
-WINDOW = 1024  # tokens
 # Attention variants of each experiment.
 EXPERIMENTS = {
     **dict.fromkeys(TAGGING, ENCODERS),
