@@ -23,8 +23,10 @@ gradient p_b (g · V - g · o_b + x). This is (2) for
 
     g = c_b dO        x = g · o_b - c_b D                                                     (3)
 
-so that each block is differentiated alone, for any variant. The blocks arrive a second time, and
-the gradients of keys and values travel with them. A device stores only its own shards, O and z.
+so that each block is differentiated alone, for any variant. In this pass, either the keys travel
+again, with the gradients of keys and values, or the queries travel, with dO, z, D and the gradient
+of the queries: whichever are fewer bytes. Queries go to device r - 1 where keys go to r + 1, so
+that the same blocks meet in each step. A device stores only its own shards, O and z.
 
 The attention that key j receives is m_j = Σ_i A_ij. It is the gradient of Σ_i (A V)_i with respect
 to V_j, for values V of width 1. If g is the cotangent of m, then Σ_j g_j m_j = Σ_i (A g)_i: the
@@ -50,7 +52,7 @@ from distattn_jax.attention.variants import Variant, promote
 MOST_UNROLLED = 3  # steps that are no loop, as those of a window: the first then sends no zeros
 
 Pair = tuple[Any, Any]  # index of a chunk of queries, and index of a chunk of keys
-Visit = Callable[[Pair, Any, Any, Array], tuple[Any, Any]]  # see `_travel`
+Visit = Callable[[Pair, Any, Any, Any, Array], tuple[Any, Any]]  # see `_travel`
 Logsumexp = Float[Array, "B N T"]
 
 
@@ -92,7 +94,7 @@ class Ring:
 
 
 class Queries(NamedTuple):
-    """Arrays of the queries of one device. They stay on the device. Axis 0 is the chunk."""
+    """Arrays of the queries of one device. Axis 0 is the chunk."""
 
     query: Float[Array, "C B T N H"]
     mask: Bool[Array, "C #B #N T _"] | None
@@ -100,7 +102,7 @@ class Queries(NamedTuple):
 
 
 class Keys(NamedTuple):
-    """Arrays of the keys of one device, which travel around the ring. Axis 0 is the chunk."""
+    """Arrays of the keys of one device. Axis 0 is the chunk."""
 
     key: Float[Array, "C B S K H"]
     value: Float[Array, "C B S K E"]
@@ -129,11 +131,25 @@ class Common(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """All arrays of one device. `keys` are those that have arrived, or the device's own."""
+    """All arrays of one device. Its queries or keys may be those of another device."""
 
     queries: Queries
     keys: Keys
     common: Common
+
+
+class Rows(NamedTuple):
+    """Numbers of the queries of one device that the backward pass needs. Axis 0 is the chunk.
+
+    Attributes:
+      cotangent: Cotangent dO of the values.
+      logsumexp: Logsumexp z over all keys.
+      delta: Number D.
+    """
+
+    cotangent: Float[Array, "C B T N E"]
+    logsumexp: Float[Array, "C B N T"]
+    delta: Float[Array, "C B N T"]
 
 
 def attend(
@@ -188,11 +204,12 @@ def _attend_forward(ring: Ring, shard: Shard, known: Any):
     values = jnp.zeros((chunks, batch, length, heads, value.shape[-1]), dtype)
     logsumexp = jnp.full((chunks, batch, heads, length), -jnp.inf, dtype)
 
-    def visit(pair: Pair, merged: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
-        block = _compute_block(ring, select_block(ring, pair, arrived, source))
-        return _replace(merged, pair[0], merge(_select(merged, pair[0]), block)), ()
+    def visit(pair: Pair, merged: Any, nothing: Any, keys: Keys, source: Array) -> tuple[Any, Any]:
+        call = select_block(ring, pair, shard._replace(keys=keys), key_device=source)
+        block = merge(_select(merged, pair[0]), _compute_block(ring, call))
+        return _replace(merged, pair[0], block), nothing
 
-    (values, logsumexp), _ = _travel(ring, visit, shard, (values, logsumexp), ())
+    (values, logsumexp), _ = _travel(ring, visit, shard.keys, (values, logsumexp), ())
     outputs = values.astype(value.dtype), logsumexp
     return outputs, (shard, *outputs)
 
@@ -203,20 +220,34 @@ def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
     values_cotangent, logsumexp_cotangent = cotangents
     products = values_cotangent.astype(logsumexp.dtype) * values.astype(logsumexp.dtype)
     delta = jnp.swapaxes(products.sum(axis=-1), 2, 3) - logsumexp_cotangent
-    rows = values_cotangent, logsumexp, delta
-
-    def visit(pair: Pair, own: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
-        call = select_block(ring, pair, arrived, source)
-        query, variant, key, value = _differentiate_block(ring, call, *_select(rows, pair[0]))
-        own_query, own_variant = own
-        own = _add(own_query, pair[0], query), jax.tree.map(jnp.add, own_variant, variant)
-        return own, (key, value)
-
+    rows = Rows(values_cotangent, logsumexp, delta)
     queries, keys, common = shard
-    own = _zeros_like((queries.query, common.variant))
-    parcel = _zeros_like((keys.key, keys.value))
-    (query, variant), (key, value) = _travel(ring, visit, shard, own, parcel)
-    key, value = key.astype(keys.key.dtype), value.astype(keys.value.dtype)
+    query, key_value = _zeros_like((queries.query, (keys.key, keys.value)))
+    variant = _zeros_like(common.variant)
+
+    def differentiate(pair: Pair, shard: Shard, rows: Rows, **device: Array) -> Any:
+        call = select_block(ring, pair, shard, **device)
+        query, variant, key, value = _differentiate_block(ring, call, _select(rows, pair[0]))
+        return query, (key, value), variant
+
+    def visit_keys(pair: Pair, own: Any, parcel: Any, keys: Keys, source: Array) -> Any:
+        added = differentiate(pair, shard._replace(keys=keys), rows, key_device=source)
+        own = _add(own[0], pair[0], added[0]), jax.tree.map(jnp.add, own[1], added[2])
+        return own, _add(parcel, pair[1], added[1])
+
+    def visit_queries(pair: Pair, own: Any, parcel: Any, arrived: Any, source: Array) -> Any:
+        queries, rows = arrived
+        added = differentiate(pair, shard._replace(queries=queries), rows, query_device=source)
+        own = _add(own[0], pair[1], added[1]), jax.tree.map(jnp.add, own[1], added[2])
+        return own, _add(parcel, pair[0], added[0])
+
+    if _count_bytes((queries, rows, query)) < _count_bytes((keys, key_value)):
+        (key_value, variant), query = _travel(
+            ring, visit_queries, (queries, rows), (key_value, variant), query, direction=-1
+        )
+    else:
+        (query, variant), key_value = _travel(ring, visit_keys, keys, (query, variant), key_value)
+    key, value = (x.astype(y.dtype) for x, y in zip(key_value, keys[:2], strict=True))
     return _make_gradient(query.astype(queries.query.dtype), variant, key, value), None
 
 
@@ -231,11 +262,12 @@ def _receive(ring: Ring, shard: Shard, logsumexp: Array):
 def _receive_forward(ring: Ring, shard: Shard, logsumexp: Array):
     """Sum the weights c_b p_b of each key over the queries of all devices."""
 
-    def visit(pair: Pair, own: Any, arrived: Shard, source: Array) -> tuple[Any, Any]:
-        call = select_block(ring, pair, arrived, source)
-        return own, _receive_in_block(ring, call, _select(logsumexp, pair[0]))
+    def visit(pair: Pair, nothing: Any, sums: Any, keys: Keys, source: Array) -> tuple[Any, Any]:
+        call = select_block(ring, pair, shard._replace(keys=keys), key_device=source)
+        received = _receive_in_block(ring, call, _select(logsumexp, pair[0]))
+        return nothing, _add(sums, pair[1], received)
 
-    _, received = _travel(ring, visit, shard, (), _zeros_like(shard.keys.value))
+    _, received = _travel(ring, visit, shard.keys, (), _zeros_like(shard.keys.value))
     return jnp.swapaxes(received[..., 0], 2, 3), shard
 
 
@@ -271,46 +303,47 @@ def _make_gradient(query: Any, variant: Any, key: Any, value: Any) -> Shard:
     return Shard(Queries(query, none, none), Keys(key, value, none, none), Common(variant, *others))
 
 
-def _travel(ring: Ring, visit: Visit, shard: Shard, own: Any, parcel: Any) -> tuple[Any, Any]:
-    """Let the keys visit one device after the other, together with a parcel of sums.
+def _travel(
+    ring: Ring, visit: Visit, traveller: Any, own: Any, parcel: Any, direction: int = 1
+) -> tuple[Any, Any]:
+    """Let the keys, or the queries, visit one device after the other, with a parcel of sums.
 
     Args:
       ring: Description of the devices.
-      visit: Function of (pair of chunks, own, shard with the keys that arrived, device that these
-        keys come from). It returns the new `own`, and what this device adds to the parcel of the
-        chunk of keys.
-      shard: Arrays of this device.
+      visit: Function of (pair of chunks, own, parcel, traveller that arrived, device it comes
+        from). It returns the new `own`, and the parcel with what this device adds.
+      traveller: Arrays of this device that travel: its keys, or its queries.
       own: Arrays that stay on this device.
-      parcel: Pytree of zeros that travels with the keys of this device. Axis 0 is the chunk.
+      parcel: Pytree of zeros that travels with the traveller of this device.
+      direction: 1 if keys travel, to the device r + 1, or -1 if queries travel, to r - 1.
 
     Returns:
-      The last `own`, and the parcel of the keys of this device, after its return.
+      The last `own`, and the parcel of this device, after its return.
     """
-    axes = varying_axes(shard)
+    axes = varying_axes((traveller, own, parcel))
     own, parcel = mark_varying((own, parcel), axes)
     device = lax.axis_index(ring.axis)
 
-    def step(own: Any, parcel: Any, keys: Keys, number: Any) -> tuple[Any, Any]:
+    def step(own: Any, parcel: Any, arrived: Any, number: Any) -> tuple[Any, Any]:
         if not isinstance(number, int) or number > 0:
-            # The parcel of these keys arrives while the block is computed. It is not read before.
-            parcel = ring.send(parcel, 1)
-        source = (device + ring.first - number) % ring.size
+            # The parcel arrives while the block is computed. It is not read before.
+            parcel = ring.send(parcel, direction)
+        source = (device + direction * (ring.first - number)) % ring.size
 
         def visit_pair(carry: Any, pair: Pair) -> Any:
             own, added = carry
-            own, addition = visit(pair, own, shard._replace(keys=keys), source)
-            return own, _add(added, pair[1], addition)
+            return visit(pair, own, added, arrived, source)
 
         zeros = mark_varying(jax.tree.map(jnp.zeros_like, parcel), axes)
         own, added = _for_each(ring.pairs, visit_pair, (own, zeros))
         return own, jax.tree.map(jnp.add, parcel, added)
 
     def step_and_send(carry: Any, number: Any) -> tuple[Any, None]:
-        own, parcel, keys = carry
-        next_keys = ring.send(keys, 1)  # The step does not need them: they travel meanwhile.
-        return (*step(own, parcel, keys, number), next_keys), None
+        own, parcel, arrived = carry
+        following = ring.send(arrived, direction)  # It travels during the step.
+        return (*step(own, parcel, arrived, number), following), None
 
-    carry = own, parcel, ring.send(shard.keys, -ring.first)
+    carry = own, parcel, ring.send(traveller, -direction * ring.first)
     last = ring.steps - 1
     if ring.steps <= MOST_UNROLLED:
         for number in range(last):
@@ -318,23 +351,35 @@ def _travel(ring: Ring, visit: Visit, shard: Shard, own: Any, parcel: Any) -> tu
     else:
         carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
     own, parcel = step(*carry, last)
-    return own, ring.send(parcel, ring.first - last)
+    return own, ring.send(parcel, direction * (ring.first - last))
 
 
-def select_block(ring: Ring, pair: Pair, shard: Shard, source: Int[Array, ""]) -> AttentionCall:
+def select_block(
+    ring: Ring,
+    pair: Pair,
+    shard: Shard,
+    *,
+    query_device: Array | None = None,
+    key_device: Array | None = None,
+) -> AttentionCall:
     """Return the attention call of one chunk of queries with one chunk of keys.
 
     Args:
       ring: Description of the devices.
       pair: Chunk of queries, and chunk of keys.
-      shard: Queries of this device, and the keys that have arrived.
-      source: Index of the device that the keys come from.
+      shard: Queries and keys of the block, and the arrays of this device.
+      query_device: Index of the device that the queries come from. None means this device.
+      key_device: Index of the device that the keys come from. None means this device.
     """
     queries, keys, common = _select(shard.queries, pair[0]), _select(shard.keys, pair[1]), shard[2]
     length, count = queries.query.shape[1], keys.key.shape[1]
-    find_start = functools.partial(chunk_start, shards=ring.size, is_balanced=ring.is_balanced)
-    first_query = find_start(lax.axis_index(ring.axis), pair[0], length)
-    first_key = find_start(source, pair[1], count)
+
+    def find_start(device: Array | None, chunk: Any, length: int) -> Array:
+        device = lax.axis_index(ring.axis) if device is None else device
+        return chunk_start(device, chunk, length, ring.size, is_balanced=ring.is_balanced)
+
+    first_query = find_start(query_device, pair[0], length)
+    first_key = find_start(key_device, pair[1], count)
     mask = queries.mask
     if mask is not None and mask.shape[3] > 1:
         mask = lax.dynamic_slice_in_dim(mask, first_key, count, axis=3)
@@ -379,14 +424,11 @@ def _compute_block(ring: Ring, call: AttentionCall) -> tuple[Array, Array]:
 
 
 def _differentiate_block(
-    ring: Ring, call: AttentionCall, cotangent: Array, logsumexp: Logsumexp, delta: Logsumexp
+    ring: Ring, call: AttentionCall, rows: Rows
 ) -> tuple[Array, Any, Array, Array]:
     """Return the gradients of query, variant, key and value of one block.
 
-    Args:
-      cotangent: Cotangent dO of the values.
-      logsumexp: Logsumexp z of each query, over all keys.
-      delta: Number D of each query.
+    `rows` are those of the queries of the block.
     """
     inputs = call.query, call.variant, call.key, call.value
 
@@ -394,10 +436,10 @@ def _differentiate_block(
         (values, block_logsumexp), transpose = jax.vjp(
             functools.partial(_attend_to_block, ring, call), *inputs
         )
-        share = _share(block_logsumexp, logsumexp)
-        block_cotangent = (_per_value(share) * cotangent).astype(values.dtype)
+        share = _share(block_logsumexp, rows.logsumexp)
+        block_cotangent = (_per_value(share) * rows.cotangent).astype(values.dtype)
         products = (block_cotangent.astype(share.dtype) * values.astype(share.dtype)).sum(axis=-1)
-        gradients = transpose((block_cotangent, jnp.swapaxes(products, 1, 2) - share * delta))
+        gradients = transpose((block_cotangent, jnp.swapaxes(products, 1, 2) - share * rows.delta))
         return jax.tree.map(lambda x: x.astype(promote(x.dtype)), gradients)
 
     return _run_if_visible(call, run, lambda: _zeros_like(inputs))
@@ -510,3 +552,8 @@ def _add(tree: Any, chunk: Any, addition: Any) -> Any:
 def _zeros_like(tree: Any) -> Any:
     """Return zeros in the shapes of a pytree of arrays, in float32 or wider, for sums."""
     return jax.tree.map(lambda x: jnp.zeros(x.shape, promote(x.dtype)), tree)
+
+
+def _count_bytes(tree: Any) -> int:
+    """Return the number of bytes of all arrays of a pytree."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

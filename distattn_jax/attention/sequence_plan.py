@@ -1,6 +1,6 @@
 """Plan of attention over a sharded sequence: mesh axis, order, strategy and number of steps.
 
-There are two strategies. In a ring, keys and values travel from device to device: see `ring`. If
+There are two strategies. In a ring, keys or queries travel from device to device: see `ring`. If
 they are gathered, every device receives all keys and values at once, and computes its own queries
 in one call. Gathering is simpler, and faster where keys and values are small. Its memory grows with
 the length of the whole sequence, that of the ring with the length of a shard.

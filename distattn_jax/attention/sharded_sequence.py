@@ -91,7 +91,7 @@ def visit_block(
         plan = make_plan(call, name, axis)
         if plan.strategy == "ring":
             devices, shard = _prepare_ring(call, name, axis, plan, placement)
-            block = ring.select_block(devices, (0, 0), shard, lax.axis_index(axis.names))
+            block = ring.select_block(devices, (0, 0), shard)
         else:
             block = next(_gather(call, axis, placement))
         visit(block, plan)
@@ -345,7 +345,7 @@ def _reorder(call: AttentionCall, placement: Placement, reorder: Callable) -> At
 def _split(
     call: AttentionCall, axis: SequenceAxis, placement: Placement, is_balanced: bool
 ) -> ring.Shard:
-    """Divide the call of one device into arrays that stay, arrays that travel, and shared arrays.
+    """Divide the call of one device into arrays of queries, arrays of keys, and shared arrays.
 
     Args:
       is_balanced: If True, each shard has two chunks.

@@ -18,6 +18,7 @@ from distattn_jax.attention import (
     attention,
     explain_implementation,
     from_balanced_order,
+    ring,
     to_balanced_order,
     variant,
 )
@@ -41,20 +42,21 @@ PACKED = {"query_segments": SEGMENTS, "key_segments": SEGMENTS}
 LINE, PLANE, CUBE = (1, 8, 1), (2, 4, 1), (2, 2, 2)
 BOTH = {"received": True, "logsumexp": True}
 
-# Name of the variant, sizes and type of the mesh axes, options of the call.
+# Name of the variant, sizes and type of the mesh axes, options of the call. In the backward pass,
+# the queries travel in the cases with 4 key heads, and the keys in all others.
 RING_CASES = {
     "all keys are visible": ("relative_position", CUBE, AUTO, BOTH | DROPOUT),
     "a causal mask with masked pairs": (
         "distance_aware",
         PLANE,
         EXPLICIT,
-        {"is_causal": True, "mask": MASKS["pairs"], "logsumexp": True} | LENGTHS,
+        {"is_causal": True, "mask": MASKS["pairs"], "logsumexp": True, "key_heads": 4} | LENGTHS,
     ),
     "a window on both sides": (
         "two_sided_bias",
         LINE,
         EXPLICIT,
-        {"local_window_size": (3, 2), "mask": MASKS["keys"], "logsumexp": True},
+        {"local_window_size": (3, 2), "mask": MASKS["keys"], "logsumexp": True, "key_heads": 4},
     ),
     "a window before the query": (
         "transformer_xl",
@@ -77,7 +79,7 @@ RING_CASES = {
         "adapted",
         CUBE,
         EXPLICIT,
-        {"mask": MASKS["queries"], "key_lengths": np.asarray([16, 0])} | DROPOUT,
+        {"mask": MASKS["queries"], "key_lengths": np.asarray([16, 0]), "key_heads": 4} | DROPOUT,
     ),
 }
 GATHER_CASES = {
@@ -122,8 +124,8 @@ def assert_close(actual, expected):
 
 
 def compare_with_one_device(name, mesh_sizes, kind, options, strategy):
-    sizes = SIZES._replace(keys=options.get("keys", LENGTH))
-    options = {name: option for name, option in options.items() if name != "keys"}
+    sizes = SIZES._replace(**{name: options[name] for name in {"keys", "key_heads"} & {*options}})
+    options = {name: option for name, option in options.items() if name not in sizes._fields}
     variant, _ = ALL_FORMS[name](sizes, "float64")
     arrays = inputs(sizes)
     expected = run(functools.partial(attention, **options), *arrays, variant)
@@ -140,6 +142,24 @@ def compare_with_one_device(name, mesh_sizes, kind, options, strategy):
 @pytest.mark.parametrize("name", RING_CASES)
 def test_a_ring_of_devices_equals_one_device(name):
     compare_with_one_device(*RING_CASES[name], "ring")
+
+
+@pytest.mark.parametrize(("key_heads", "direction"), [(2, 1), (4, -1)])
+def test_the_backward_pass_sends_what_is_smaller(key_heads, direction, monkeypatch):
+    """Keys travel to the next device of the ring, and queries to the device before."""
+    directions = []
+
+    def travel(*arguments, **options):
+        directions.append(options.get("direction", 1))
+        return original(*arguments, **options)
+
+    original = ring._travel
+    monkeypatch.setattr(ring, "_travel", travel)
+    query, key = jnp.ones((1, 16, 4, 8)), jnp.ones((1, 16, key_heads, 8))
+    gradient = jax.grad(lambda *x: attention(*x, DotProduct(), sequence=RING).values.sum())
+    with jax.set_mesh(make_mesh(LINE, AUTO)):
+        jax.eval_shape(gradient, query, key, key)
+    assert directions == [1, direction]
 
 
 @jax.enable_x64(True)

@@ -26,13 +26,17 @@ def mesh():
 
 @pytest.mark.usefixtures("eight_devices")
 def test_a_ring_sends_the_bytes_of_the_documentation(mesh):
-    """Keys and values travel seven times in each pass, and their gradients nine times."""
+    """Keys and values travel seven times forward, queries and cotangents seven times backward.
+
+    The gradients of the queries, which are float32, travel nine times.
+    """
     length = LENGTHS[0]
     call = make_calls(length, DEVICES)["all keys"]
-    numbers = length // DEVICES * HEADS * 2 * WIDTH  # of keys and values
-    both = 2 * 7 * 2 * numbers + 9 * 4 * numbers
-    assert count_sent_bytes(call, length, mesh, backward=False) == 7 * 2 * numbers
-    assert count_sent_bytes(call, length, mesh, backward=True) == both
+    rows = length // DEVICES * HEADS  # rows of keys of a device, and also of its queries
+    forward = 7 * rows * 2 * (WIDTH + WIDTH)
+    backward = 7 * rows * (2 * (WIDTH + WIDTH) + 2 * 4) + 9 * rows * 4 * WIDTH
+    assert count_sent_bytes(call, length, mesh, backward=False) == forward
+    assert count_sent_bytes(call, length, mesh, backward=True) == forward + backward
 
 
 @needs_kernels
