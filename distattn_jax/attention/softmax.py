@@ -40,8 +40,6 @@ def compute_outputs(
     options: Options,
     block: QueryBlock,
     weighted_values: Callable[[Float[Array, "block S"]], Float[Array, "block E"]],
-    *,
-    store_sums: bool = False,
 ) -> Attended:
     """Compute the outputs of attention for a block of queries of one head, given the scores.
 
@@ -54,11 +52,10 @@ def compute_outputs(
       block: Queries of the block, with their mask and segments.
       weighted_values: Function that maps the attention weights of the block to the weighted sum of
         values for each query of the block.
-      store_sums: See `masked_softmax`.
     """
     relative_positions = compute_relative_positions(scores.shape, head.offset + block.start)
     visible = _visible_entries(head, options, block, relative_positions)
-    weights, logsumexp = masked_softmax(scores, visible, store_sums)
+    weights, logsumexp = masked_softmax(scores, visible)
     adjusted = head.variant.adjust_weights(weights, relative_positions)
     if adjusted is not weights:
         weights = adjusted if visible is None else jnp.where(visible, adjusted, 0)
@@ -106,11 +103,9 @@ def _visible_entries(
     return functools.reduce(operator.and_, masks) if masks else None
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+@jax.custom_jvp
 def masked_softmax(
-    scores: Float[Array, "*rows S"],
-    visible: Bool[Array, "*#rows #S"] | None,
-    store_sums: bool = False,
+    scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"] | None
 ) -> tuple[Float[Array, "*rows S"], Float[Array, "*rows"]]:
     """Return the softmax of each row over its visible keys, and the logsumexp over the same keys.
 
@@ -121,8 +116,6 @@ def masked_softmax(
       scores: Logits. Each row has the S keys of one query.
       visible: True for visible keys. The softmax of all other keys is 0. None means that all keys
         are visible.
-      store_sums: If True, the sums of each row are written to memory before they are used. If
-        False, the compiler may compute them again in each operation that uses them.
     """
     lowest = jnp.finfo(scores.dtype).min
     if visible is not None:
@@ -133,20 +126,18 @@ def masked_softmax(
     peak = jnp.maximum(scores.max(axis=-1, keepdims=True), lowest / 2)
     weights = jnp.exp(scores - peak)
     total = weights.sum(axis=-1, keepdims=True)
-    total = jax.lax.optimization_barrier(total) if store_sums else total
     logsumexp = jnp.where(total > 0, peak + jnp.log(total), -jnp.inf)
     return weights / jnp.maximum(total, 1), logsumexp.squeeze(-1)
 
 
 @masked_softmax.defjvp
-def _masked_softmax_jvp(store_sums, primals, tangents):
+def _masked_softmax_jvp(primals, tangents):
     """Return the outputs of `masked_softmax`, and their tangents.
 
     The softmax is 0 at keys that are not visible. The tangent is therefore 0 there as well, so that
     no mask is needed here.
     """
-    weights, logsumexp = masked_softmax(*primals, store_sums)
+    weights, logsumexp = masked_softmax(*primals)
     change = weights * tangents[0]
     mean = change.sum(axis=-1, keepdims=True)
-    mean = jax.lax.optimization_barrier(mean) if store_sums else mean
     return (weights, logsumexp), (change - weights * mean, mean.squeeze(-1))

@@ -33,14 +33,12 @@ class Blocks(NamedTuple):
         False, the compiler may compute them inside the softmax.
       store_gradients: If True, the gradients of stored scores are written to memory, too. If False,
         the compiler may compute them again where it sums them over the examples.
-      store_sums: See `masked_softmax`.
     """
 
     rows: int | None
     recompute: bool
     store_scores: bool = False
     store_gradients: bool = False
-    store_sums: bool = False
 
 
 def run(call: AttentionCall) -> Attended:
@@ -52,14 +50,10 @@ def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
     stores = _has_large_tiles(call, blocks)
-    # XLA sums the gradient of a bias or a factor over the examples in tiles of whole rows. In 16
-    # bits, it would also compute the softmax or its sums in these tiles, which would then need most
-    # registers of a thread.
-    blocks = blocks._replace(
-        store_scores=stores,
-        store_gradients=stores and _is_narrow(call),
-        store_sums=call.variant.multiplies_factor and _is_narrow(call),
-    )
+    # XLA sums the gradient of a bias over the examples in tiles of whole rows. In 16 bits, it would
+    # also compute the softmax in these tiles, which would then need most registers of a thread.
+    store_gradients = stores and _is_narrow(call)
+    blocks = blocks._replace(store_scores=stores, store_gradients=store_gradients)
     return _run(call, blocks)
 
 
@@ -180,9 +174,7 @@ def _attend_block(
     weighted_values = functools.partial(
         head.variant.block_weighted_values, value=head.value, offset=offset
     )
-    return compute_outputs(
-        scores, head, options, block, weighted_values, store_sums=blocks.store_sums
-    )
+    return compute_outputs(scores, head, options, block, weighted_values)
 
 
 @jax.custom_jvp

@@ -115,8 +115,6 @@ class DistanceAware(Variant):
     tolerance: float | None = static(None)
     score_bias: Float[Array, " #N"] | None = None
 
-    multiplies_factor = True
-
     def __post_init__(self):
         object.__setattr__(self, "mapping", find_mapping(self.mapping))
         names = ", ".join(ADJUSTMENTS)

@@ -93,8 +93,6 @@ class TwoSided(Variant):
     rectify: bool = static(default=True)
     tolerance: float | None = static(default=None)
 
-    multiplies_factor = True
-
     def __post_init__(self):
         if isinstance(self.bias, str) or callable(self.bias):
             raise TypeError(

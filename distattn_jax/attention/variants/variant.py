@@ -45,14 +45,12 @@ class Variant(abc.ABC):
         appended, which need no gradient.
       uses_positions: True if the scores depend on the positions of queries and keys.
       adds_bias: True if the scores are dot products plus a bias that all examples share.
-      multiplies_factor: True if a factor that all examples share may multiply the dot products.
     """
 
     as_dot_product: ClassVar[AsDotProduct | None] = None
     appends_constants: ClassVar[bool] = False
     uses_positions: ClassVar[bool] = True
     adds_bias: ClassVar[bool] = False
-    multiplies_factor: ClassVar[bool] = False
 
     def __init_subclass__(cls, **arguments: Any):
         super().__init_subclass__(**arguments)
