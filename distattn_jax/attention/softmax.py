@@ -8,7 +8,7 @@ values.
 import functools
 import operator
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.arguments import Attended, Head, Options
 from distattn_jax.attention.variants import compute_relative_positions
+from distattn_jax.attention.variants.variant import write_as
 
 
 class QueryBlock(NamedTuple):
@@ -40,6 +41,7 @@ def compute_outputs(
     options: Options,
     block: QueryBlock,
     weighted_values: Callable[[Float[Array, "block S"]], Float[Array, "block E"]],
+    stored_dtype: Any = None,
 ) -> Attended:
     """Compute the outputs of attention for a block of queries of one head, given the scores.
 
@@ -52,10 +54,11 @@ def compute_outputs(
       block: Queries of the block, with their mask and segments.
       weighted_values: Function that maps the attention weights of the block to the weighted sum of
         values for each query of the block.
+      stored_dtype: See `masked_softmax`.
     """
     relative_positions = compute_relative_positions(scores.shape, head.offset + block.start)
     visible = _visible_entries(head, options, block, relative_positions)
-    weights, logsumexp = masked_softmax(scores, visible)
+    weights, logsumexp = masked_softmax(scores, visible, stored_dtype)
     adjusted = head.variant.adjust_weights(weights, relative_positions)
     if adjusted is not weights:
         weights = adjusted if visible is None else jnp.where(visible, adjusted, 0)
@@ -103,9 +106,11 @@ def _visible_entries(
     return functools.reduce(operator.and_, masks) if masks else None
 
 
-@jax.custom_jvp
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def masked_softmax(
-    scores: Float[Array, "*rows S"], visible: Bool[Array, "*#rows #S"] | None
+    scores: Float[Array, "*rows S"],
+    visible: Bool[Array, "*#rows #S"] | None,
+    stored_dtype: Any = None,
 ) -> tuple[Float[Array, "*rows S"], Float[Array, "*rows"]]:
     """Return the softmax of each row over its visible keys, and the logsumexp over the same keys.
 
@@ -116,6 +121,9 @@ def masked_softmax(
       scores: Logits. Each row has the S keys of one query.
       visible: True for visible keys. The softmax of all other keys is 0. None means that all keys
         are visible.
+      stored_dtype: Dtype to which a softmax that is differentiated is rounded, and in which it is
+        stored. None means that it is not rounded, and that the compiler may compute it again in
+        each operation that reads it.
     """
     lowest = jnp.finfo(scores.dtype).min
     if visible is not None:
@@ -131,13 +139,20 @@ def masked_softmax(
 
 
 @masked_softmax.defjvp
-def _masked_softmax_jvp(primals, tangents):
+def _masked_softmax_jvp(stored_dtype, primals, tangents):
     """Return the outputs of `masked_softmax`, and their tangents.
 
     The softmax is 0 at keys that are not visible. The tangent is therefore 0 there as well, so that
     no mask is needed here.
     """
     weights, logsumexp = masked_softmax(*primals)
+    total: Any = 1
+    if stored_dtype is not None:
+        weights = write_as(weights, stored_dtype)
+        # Rounded weights do not sum to 1. Without the division by their sum, the gradients of the
+        # scores would not sum to 0.
+        total = weights.sum(axis=-1, keepdims=True)
+        total = jnp.where(total > 0, total, 1)
     change = weights * tangents[0]
-    mean = change.sum(axis=-1, keepdims=True)
+    mean = change.sum(axis=-1, keepdims=True) / total
     return (weights, logsumexp), (change - weights * mean, mean.squeeze(-1))

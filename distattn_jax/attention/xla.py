@@ -31,14 +31,11 @@ class Blocks(NamedTuple):
       recompute: If True, the backward pass computes every block again. If False, the map is stored.
       store_scores: If True, the scores are written to memory before the softmax reads them. If
         False, the compiler may compute them inside the softmax.
-      store_gradients: If True, the gradients of stored scores are written to memory, too. If False,
-        the compiler may compute them again where it sums them over the examples.
     """
 
     rows: int | None
     recompute: bool
     store_scores: bool = False
-    store_gradients: bool = False
 
 
 def run(call: AttentionCall) -> Attended:
@@ -49,12 +46,7 @@ def run(call: AttentionCall) -> Attended:
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
     blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
-    stores = _has_large_tiles(call, blocks)
-    # XLA sums the gradient of a bias over the examples in tiles of whole rows. In 16 bits, it would
-    # also compute the softmax in these tiles, which would then need most registers of a thread.
-    store_gradients = stores and _is_narrow(call)
-    blocks = blocks._replace(store_scores=stores, store_gradients=store_gradients)
-    return _run(call, blocks)
+    return _run(call, blocks._replace(store_scores=_has_large_tiles(call, blocks)))
 
 
 def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
@@ -169,12 +161,22 @@ def _attend_block(
     offset = head.offset + block.start
     scores = head.variant.block_scores(block.query, prepared, offset, block.start, options.scale)
     if blocks.store_scores:
-        store = jax.lax.optimization_barrier if blocks.store_gradients else _store
-        scores = store(scores)
+        scores = _store(scores)
     weighted_values = functools.partial(
         head.variant.block_weighted_values, value=head.value, offset=offset
     )
-    return compute_outputs(scores, head, options, block, weighted_values)
+    stored_dtype = _choose_stored_dtype(head, options)
+    return compute_outputs(scores, head, options, block, weighted_values, stored_dtype)
+
+
+def _choose_stored_dtype(head: Head, options: Options) -> Any:
+    """Return the dtype in which weights are stored for the backward pass, or None: see softmax.py.
+
+    The product with bfloat16 values rounds weights to bfloat16 anyway. They are not rounded if they
+    are an output, or if their sum is one.
+    """
+    is_output = options.weights or options.received
+    return None if is_output or head.value.dtype != jnp.bfloat16 else head.value.dtype
 
 
 @jax.custom_jvp

@@ -5,6 +5,7 @@ import functools
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from distattn_jax.attention import (
@@ -15,6 +16,7 @@ from distattn_jax.attention import (
     attention,
     devices,
     implementations,
+    masked_softmax,
     xla,
 )
 from distattn_jax.attention.implementations import Implementation
@@ -147,6 +149,45 @@ def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blo
     with devices.assumed(devices.local_machine()._replace(platform=platform)):
         program = str(jax.make_jaxpr(jax.grad(loss))(array))
     assert ("scan[" in program) == has_blocks
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arguments", "stored"),
+    [
+        ("bfloat16", {}, 2),  # weights, and gradients of the products
+        ("bfloat16", {"received": True}, 1),  # gradients of the products
+        ("float16", {}, 0),
+        ("float32", {}, 0),
+    ],
+)
+def test_a_backward_pass_stores_the_maps_of_bfloat16_inputs_in_bfloat16(dtype, arguments, stored):
+    sizes = Sizes(batch=2, queries=9, keys=11, heads=2, width=8, value_width=8)
+    variant = DistanceAware(jnp.asarray([-0.3, 0.2]), jnp.asarray([0.5, -0.2]))
+
+    def loss(arrays, variant):
+        output = attention(*arrays, variant, implementation="xla", **arguments)
+        return sum(jnp.sin(x.astype(jnp.float32)).sum() for x in output if x is not None)
+
+    arrays = inputs(sizes, dtype)
+    program = str(jax.make_jaxpr(jax.grad(loss, (0, 1)))(arrays, variant))
+    assert program.count("optimization_barrier") == stored
+    assert "optimization_barrier" not in str(jax.make_jaxpr(loss)(arrays, variant))
+
+
+def test_rounded_weights_have_gradients_that_sum_to_0():
+    scores = jax.random.normal(jax.random.key(0), (5, 33))
+    scores = scores.at[4].set(-jnp.inf)
+    visible = jnp.ones(scores.shape, bool).at[3, 7:].set(False).at[4].set(False)
+    cotangent = 1 + jax.random.normal(jax.random.key(1), scores.shape)
+
+    def differentiate(stored_dtype):
+        weights, vjp = jax.vjp(lambda x: masked_softmax(x, visible, stored_dtype)[0], scores)
+        return weights, vjp(cotangent)[0]
+
+    exact, rounded = differentiate(None), differentiate(jnp.bfloat16)
+    np.testing.assert_array_equal(rounded[0], exact[0].astype(jnp.bfloat16).astype(jnp.float32))
+    np.testing.assert_allclose(rounded[1], exact[1], atol=2e-3)
+    np.testing.assert_allclose(rounded[1].sum(axis=-1), 0, atol=1e-6)
 
 
 def test_the_largest_map_of_a_gpu_is_a_setting(monkeypatch):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
-from distattn_jax.attention.variants.variant import Variant, product, variant
+from distattn_jax.attention.variants.variant import Variant, product, round_gradient, variant
 
 
 @variant
@@ -66,7 +66,7 @@ class TransformerXL(Variant):
         sinusoids = select_positions(sinusoids, query.shape[0], key.shape[0], start)
         content = product(query + self.content_bias[None], key)
         position = skew(product(query + self.position_bias[None], sinusoids))
-        return scale * (content + position)
+        return scale * round_gradient(content + position, query.dtype)
 
     def check(self, heads, width, value_width):
         super().check(heads, width, value_width)

@@ -9,6 +9,7 @@ called, the arrays of the variant have no head axis and are float32 or wider.
 """
 
 import abc
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -247,8 +248,36 @@ def promote(dtype: Any) -> Any:
 
 def product(query: Float[Array, "T W"], key: Float[Array, "S W"]) -> Float[Array, "T S"]:
     """Return the dot product of every query with every key, summed in float32 or wider."""
-    dtype = promote(jnp.promote_types(query.dtype, key.dtype))
-    return jnp.einsum("tw,sw->ts", query, key, preferred_element_type=dtype)
+    dtype = jnp.promote_types(query.dtype, key.dtype)
+    products = jnp.einsum("tw,sw->ts", query, key, preferred_element_type=promote(dtype))
+    return round_gradient(products, dtype)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def round_gradient(products: Float[Array, "T S"], dtype: Any) -> Float[Array, "T S"]:
+    """Return products of queries and keys. If `dtype` is bfloat16, their gradient is rounded to it.
+
+    The fused kernels round it too. The matrix products of the backward pass, which give the
+    gradients of queries and keys, then read half as many bytes. A gradient in float16 could be too
+    small for this dtype, and is not rounded.
+
+    Args:
+      products: Products, in float32 or wider.
+      dtype: Dtype of queries and keys.
+    """
+    return products
+
+
+@round_gradient.defjvp
+def _round_gradient_jvp(dtype, primals, tangents):
+    """Return the products and their rounded tangent. Its transpose rounds the gradient."""
+    (products,), (tangent,) = primals, tangents
+    return products, write_as(tangent, dtype) if dtype == jnp.bfloat16 else tangent
+
+
+def write_as(array: Float[Array, "*shape"], dtype: Any) -> Float[Array, "*shape"]:
+    """Return the array rounded to a dtype. The compiler writes it to memory once, in this dtype."""
+    return jax.lax.optimization_barrier(array.astype(dtype)).astype(array.dtype)
 
 
 def weigh(weights: Float[Array, "T S"], value: Float[Array, "S E"]) -> Float[Array, "T E"]:
