@@ -7,26 +7,14 @@ then free for the next case, and a crash affects only one case.
 """
 
 import contextlib
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple
+from typing import Any
+
+from experiments.bench.workers import Worker, end_workers, start_worker
 
 Start = Callable[[str], Callable[[], Any]]  # compiles a case, and returns a function that times it
-
-
-class _Worker(NamedTuple):
-    """Process that measures one case.
-
-    Attributes:
-      process: The process.
-      connection: End of a pipe whose other end belongs to the process. The process sends None when
-        its case is compiled, waits for a message, and sends the result.
-    """
-
-    process: Any
-    connection: Connection
 
 
 def measure_in_processes(
@@ -54,23 +42,18 @@ def measure_in_processes(
     report(len(workers))
     try:
         for case, worker in workers.items():
-            try:
+            with contextlib.suppress(OSError):  # The process has crashed.
                 worker.connection.send(None)
-                result = worker.connection.recv()
-            except (EOFError, OSError):
-                worker.process.join()
-                code = worker.process.exitcode
-                result = ChildProcessError(f"its process ended with exit code {code}")
+            result = worker.receive()
             worker.process.join()
             yield case, result
     finally:
-        for worker in workers.values():
-            worker.process.terminate()
+        end_workers(workers.values())
 
 
 def _compile(
     cases: Sequence[str], start: Start, processes: int, deadline: float
-) -> dict[str, _Worker]:
+) -> dict[str, Worker]:
     """Start a process for each case, and wait until all processes have compiled their cases.
 
     `measure_in_processes` explains the arguments.
@@ -78,14 +61,14 @@ def _compile(
     Returns:
       Dict from the name of each case that started before the deadline to its process.
     """
-    workers: dict[str, _Worker] = {}
+    workers: dict[str, Worker] = {}
     compiling: list[Connection] = []
     for case in cases:
         if time.monotonic() > deadline:
             break
         while len(compiling) >= processes:
             _wait_for_one(compiling)
-        workers[case] = _start_worker(start, case)
+        workers[case] = start_worker(_run, start, case)
         compiling.append(workers[case].connection)
     while compiling:
         _wait_for_one(compiling)
@@ -105,18 +88,8 @@ def _wait_for_one(compiling: list[Connection]) -> None:
             connection.recv()
 
 
-def _start_worker(start: Start, case: str) -> _Worker:
-    """Spawn the process of a case. A fork would copy the state of the GPU."""
-    context = multiprocessing.get_context("spawn")
-    own, other = context.Pipe()
-    process = context.Process(target=_run, args=(other, start, case), daemon=True)
-    process.start()
-    other.close()  # Then the process holds the only copy, and its end closes the pipe.
-    return _Worker(process, own)
-
-
 def _run(connection: Connection, start: Start, case: str) -> None:
-    """Compile a case, wait for a message, time the case, and send the result.
+    """Compile a case, send None, wait for a message, time the case, and send the result.
 
     This function runs in the process of the case.
     """

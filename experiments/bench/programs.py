@@ -38,7 +38,8 @@ class Programs(NamedTuple):
     Attributes:
       single: Program that runs a single forward and backward pass.
       forward: Program that runs all timed forward passes, one after the other.
-      both: Program that runs all timed forward and backward passes, one after the other.
+      both: Program that runs all timed forward and backward passes, one after the other. Both timed
+        programs are None if nothing is timed.
       expected: Program that computes the correct outputs and gradients of the checked heads (see
         `select_heads`), in float32. The gradients of parameters have an additional leading axis of
         terms. Their sum over this axis is the correct gradient.
@@ -78,15 +79,16 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
     Args:
       case: Case to compile.
       operands: Inputs, or their shapes and dtypes.
-      calls: Number of attention calls in each timed program.
+      calls: Number of attention calls in each timed program. With 0, nothing is timed.
     """
     start = time.perf_counter()
     lowered = jax.jit(make_both(case)).lower(operands)
     single = lowered.compile()
     seconds = time.perf_counter() - start
+    forward = both = None
     if calls == 1:
         forward, both = jax.jit(make_forward(case)).lower(operands).compile(), single
-    else:
+    elif calls:
         forward, both = (
             jax.jit(functools.partial(_chain_calls, function, calls=calls))
             .lower(operands)

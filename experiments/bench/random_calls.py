@@ -6,14 +6,11 @@ A call has a random variant, shape and dtype, and random options. Equal seeds gi
 errors of values and gradients are measured, and limited, like those of the benchmark's cases.
 """
 
-import math
-import multiprocessing
-import os
+import functools
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,6 +22,7 @@ from experiments.bench.programs import FAILED, Programs, describe_failure, try_c
 from experiments.bench.shapes import Shape
 from experiments.bench.timing import measure_errors, select_large_errors
 from experiments.bench.variants import adapted, transformer_xl
+from experiments.bench.workers import run_tasks
 
 # Variants of all cases that have fused kernels, by the name of the case.
 VARIANTS = {name: case.variant for name, case in CASES.items() if case == Case(case.variant)} | {
@@ -35,7 +33,8 @@ WIDEST = 128
 DTYPES = {"gpu": ("bfloat16", "float16"), "tpu": ("bfloat16", "float32")}  # by back end
 CORRECT = "correct"
 OTHER_BITS = "other bits:"  # begins the message of a call whose repetition gave other bits
-BAD = (WRONG, FAILED, OTHER_BITS)
+UNFINISHED = "unfinished:"  # begins the message of a call that took too long
+BAD = (WRONG, FAILED, OTHER_BITS, UNFINISHED)
 
 
 class RandomCall(NamedTuple):
@@ -87,6 +86,7 @@ def draw_call(seed: int, number: int, implementation: str, dtypes: Sequence[str]
         heads=key_heads * group,
         length=int(np.exp2(random.uniform(*np.log2(LENGTHS)))),
         width=int(random.integers(1, WIDEST + 1)),
+        calls=0,
     )
     if VARIANTS[name] in (adapted, transformer_xl):  # Sinusoids need an even width.
         shape = shape._replace(width=shape.width + shape.width % 2)
@@ -136,57 +136,63 @@ def check_random_calls(
     calls: Sequence[RandomCall],
     processes: int,
     deadline: float,
-    report: Callable[[str], None] = print,
+    call_limit: float,
+    report: Callable[[str], None] = functools.partial(print, flush=True),
 ) -> list[str]:
-    """Check calls, report one line for each and a summary, and return the lines of bad calls.
+    """Check calls, report a line for each that ends, and a summary. Return the lines of bad calls.
 
     Args:
       calls: Calls to check.
-      processes: Number of processes that check calls at the same time. With 1, no other process
-        is started.
-      deadline: Value of `time.monotonic()` after which no further call is reported.
+      processes: Number of other processes that check calls at the same time. With 0, this process
+        checks all calls, and cannot end a call that takes too long.
+      deadline: Value of `time.monotonic()` at which calls that have not ended are left out.
+      call_limit: Seconds after which the process of a call is ended. The call is then bad.
       report: Callback that receives each line of text.
     """
     counts: Counter[str] = Counter()
     bad = []
-    for call, result in _check_all(calls, processes, deadline):
+    left_out = list(calls)
+    for call, result in _check_all(calls, processes, deadline, call_limit):
         line = f"{call}: {result}"
         report(line)
+        left_out.remove(call)
         counts[result.partition(":")[0]] += 1
         if result.startswith(BAD):
             bad.append(line)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
-    left_out = len(calls) - counts.total()
-    report(f"{len(calls)} calls: {summary or 'none checked'}; {left_out} left out")
+    named = f": {_list_numbers(left_out)}" if left_out else ""
+    report(f"{len(calls)} calls: {summary or 'none checked'}; {len(left_out)} left out{named}")
     return bad
 
 
 def _check_all(
-    calls: Sequence[RandomCall], processes: int, deadline: float
+    calls: Sequence[RandomCall], processes: int, deadline: float, call_limit: float
 ) -> Iterator[tuple[RandomCall, str]]:
     """Yield each call and its result. See `check_random_calls`."""
-    if processes == 1:
+    if not processes:
         for call in calls:
             if time.monotonic() <= deadline:
                 yield call, try_call(call)
         return
-    context = multiprocessing.get_context("spawn")  # A fork would copy the state of the GPU.
-    with ProcessPoolExecutor(processes, context, initializer=_prepare_process) as executor:
-        results = [executor.submit(_try_one_of_many, call) for call in calls]
-        for call, result in zip(calls, results, strict=True):
-            left = None if math.isinf(deadline) else max(0, deadline - time.monotonic())
-            try:
-                yield call, result.result(left)
-            except TimeoutError:
-                executor.shutdown(wait=False, cancel_futures=True)
-                return
-            except BrokenProcessPool as error:  # All further calls fail in the same way.
-                yield call, describe_failure(error)
+    for call, result in run_tasks(_try_one_of_many, calls, processes, deadline, call_limit):
+        if isinstance(result, TimeoutError):
+            result = f"{UNFINISHED} {result}"
+        elif isinstance(result, ChildProcessError):
+            result = describe_failure(result)
+        yield call, result
 
 
-def _prepare_process() -> None:
-    """Make XLA compile the references soon, instead of timing choices for its matrix products."""
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0"
+def _list_numbers(calls: Iterable[RandomCall]) -> str:
+    """Return the numbers of calls for each implementation, as text such as "pallas 3, 5-8"."""
+    parts = []
+    for name, group in itertools.groupby(calls, lambda call: call.case.implementation):
+        numbers = [call.number for call in group]
+        starts = [number for number in numbers if number - 1 not in numbers]
+        ends = [number for number in numbers if number + 1 not in numbers]
+        pairs = zip(starts, ends, strict=True)
+        ranges = (str(start) if start == end else f"{start}-{end}" for start, end in pairs)
+        parts.append(f"{name} {', '.join(ranges)}")
+    return "; ".join(parts)
 
 
 def _try_one_of_many(call: RandomCall) -> str:

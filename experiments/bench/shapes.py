@@ -17,7 +17,7 @@ class Shape(NamedTuple):
       heads: Number of heads N.
       length: Number of queries L, which is also the number of keys.
       width: Width of a head H.
-      calls: Number of attention calls inside one timed program.
+      calls: Number of attention calls inside one timed program. 0 means that nothing is timed.
     """
 
     batch: int

@@ -34,6 +34,7 @@ from experiments.bench.cases import (
     BY_HAND_CASES,
     CHECK_CASES,
     DEFAULT_CASES,
+    DEVICES,
     FORMS,
     OWN_SHAPE_CASES,
     REFERENCE_CASE,
@@ -69,6 +70,7 @@ from experiments.bench.table import (
     shorten_message,
 )
 from experiments.bench.variants import GLOBAL, LOCAL, V
+from experiments.bench.workers import compile_quickly
 from experiments.commands._json import keep_output_for_json, print_json
 from experiments.papers.stored_results import read_results, write_results
 
@@ -116,14 +118,34 @@ class Bench(Options):
         "bits, instead of timing cases",
     )
     seed: int = option(0, "seed of --random-calls")
+    first_call: int = option(
+        0,
+        "number of the first of the --random-calls, e.g. the first that an earlier check left out",
+        changes_result=False,
+    )
+    forms: tuple[str, ...] = option(
+        (),
+        "forms of the kernels that --random-calls check; empty: all that differ on this chip",
+        choices=tuple(FORMS),
+        changes_result=False,
+    )
+    call_limit: float = option(
+        120.0,
+        "seconds after which one of the --random-calls is ended and is unfinished; 0: no limit; on "
+        "a TPU, no call is ended",
+        changes_result=False,
+    )
     repeats: int = option(5, "number of timings; the median is reported")
     peers: bool = option(False, "whether to time the same cases with PyTorch, after all others")
     processes: int = option(
         0,
         "processes that compile; 0: one for each core if there is a GPU, otherwise 1; with 1, no "
-        "other process is started",
+        "other process is started, except for --random-calls on a GPU",
     )
-    limit: float = option(0.0, "seconds after which no further case starts; 0: no limit")
+    limit: float = option(
+        0.0,
+        "seconds after which no further case starts, and --random-calls are ended; 0: no limit",
+    )
     output: str = option(
         "", "folder for bench.json and bench.png; empty: write no files", changes_result=False
     )
@@ -139,8 +161,12 @@ class Bench(Options):
         super().__post_init__()
         self.require_at_least(1, "repeats")
         self.require_at_least(0, "processes", "limit", "random_calls", "seed")
+        self.require_at_least(0, "first_call", "call_limit")
         if self.random_calls and (not self.check or self.output or self.json):
             raise ValueError("random_calls must be used with check, without output and json.")
+        for name in ("first_call", "forms", "call_limit"):
+            if getattr(self, name) != getattr(Bench, name) and not self.random_calls:
+                raise ValueError(f"{name} must be used with --random-calls.")
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
         if self.json and self.draw:
@@ -199,11 +225,9 @@ def main(arguments: Sequence[str]) -> None:
         return
     bench = choose_defaults(bench, list_set_options(arguments))
     if bench.random_calls:
-        bad = check_random_calls(
-            draw_calls(bench), count_processes(bench), find_deadline(bench, started)
-        )
+        bad = check_calls(bench, started)
         if bad:
-            raise SystemExit("\n".join(["wrong, failed or not deterministic:", *bad]))
+            raise SystemExit("\n".join(["wrong, failed, unfinished or not deterministic:", *bad]))
         return
     with keep_output_for_json(bench.json):
         content, bad = measure_and_write(bench, started)
@@ -252,13 +276,32 @@ def list_forms() -> list[str]:
     return [*FORMS] if any(map(fused_kernels.is_hopper, capabilities)) else ["fused"]
 
 
+def check_calls(bench: Bench, started: float) -> list[str]:
+    """Check the calls of `--random-calls`, print their results, and return the lines of bad calls.
+
+    Args:
+      bench: Options of the benchmark.
+      started: Value of `time.monotonic()` at the start of the command.
+    """
+    calls = draw_calls(bench)
+    compile_quickly(os.environ)
+    # A TPU belongs to this process.
+    processes = 0 if jax.default_backend() == "tpu" else count_processes(bench)
+    deadline, call_limit = find_deadline(bench, started), bench.call_limit or math.inf
+    return check_random_calls(calls, processes, deadline, call_limit)
+
+
 def draw_calls(bench: Bench) -> list[RandomCall]:
     """Return the calls of `--random-calls`, in each form of the kernels."""
-    dtypes = DTYPES[jax.default_backend()] if bench.dtype == "auto" else (bench.dtype,)
+    backend = jax.default_backend()
+    if "portable" in bench.forms and backend != "gpu":
+        raise ValueError(f"--forms portable needs {DEVICES[FORMS['portable']]}.")
+    dtypes = DTYPES[backend] if bench.dtype == "auto" else (bench.dtype,)
+    # The portable form comes first: it has run less often.
+    forms = dict.fromkeys(bench.forms) or reversed(list_forms())
+    numbers = range(bench.first_call, bench.first_call + bench.random_calls)
     return [
-        draw_call(bench.seed, index, FORMS[form], dtypes)
-        for form in reversed(list_forms())  # The portable form comes first: it has run less often.
-        for index in range(bench.random_calls)
+        draw_call(bench.seed, number, FORMS[form], dtypes) for form in forms for number in numbers
     ]
 
 

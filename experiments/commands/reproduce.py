@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from distattn_jax.train import OutputConfig
+from experiments.bench.workers import compile_quickly
 from experiments.commands.report import PAPERS
 from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
 
@@ -203,7 +204,7 @@ def run_jobs(jobs: Sequence[Job], workers: int, deadline: float) -> dict[str, st
 
     def run(job: Job) -> None:
         start = time.monotonic()
-        ended[job.name] = state = run_job(job, deadline, share_memory=workers > 1)
+        ended[job.name] = state = run_job(job, deadline, share_device=workers > 1)
         seconds = time.monotonic() - start
         place = f"; see {job.log}" if state in (INTERRUPTED, FAILED) else ""
         print(f"{job.name}: {state} ({seconds:.0f} s), {len(ended)} of {len(jobs)}{place}")
@@ -219,18 +220,19 @@ def run_jobs(jobs: Sequence[Job], workers: int, deadline: float) -> dict[str, st
     return ended
 
 
-def run_job(job: Job, deadline: float, *, share_memory: bool) -> str:
+def run_job(job: Job, deadline: float, *, share_device: bool) -> str:
     """Run the commands of a job that have not finished, and return how the job ended.
 
     Args:
       job: Job. The output of its commands is appended to a log file.
       deadline: Value of `time.monotonic()` at which the job is interrupted.
-      share_memory: If True, processes allocate memory of a GPU on demand. If False, a process
-        allocates most of the memory at its start.
+      share_device: If True, processes allocate memory of a GPU on demand, and compile without
+        timing kernels. If False, a process allocates most of the memory at its start.
     """
     environment = dict(os.environ)
-    if share_memory:
+    if share_device:
         environment.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        compile_quickly(environment)
     job.log.parent.mkdir(parents=True, exist_ok=True)
     state = NOT_STARTED
     with job.log.open("a") as log:

@@ -1,6 +1,8 @@
 """`bench --check --random-calls`: drawing, checking and reporting random calls."""
 
+import dataclasses
 import math
+import os
 import pickle
 
 import jax
@@ -12,9 +14,12 @@ from experiments.bench.programs import compile_case
 from experiments.bench.random_calls import RandomCall, check_call, check_random_calls, draw_call
 from experiments.bench.shapes import Shape
 from experiments.bench.variants import dot_product
+from experiments.bench.workers import compile_quickly
 from experiments.commands import bench
 
-SMALL = RandomCall(0, "dot_product", Case(dot_product, "xla"), Shape(1, 1, 16, 8), "float32")
+SMALL = RandomCall(
+    0, "dot_product", Case(dot_product, "xla"), Shape(1, 1, 16, 8, calls=0), "float32"
+)
 
 
 def test_equal_seeds_give_equal_calls():
@@ -45,7 +50,13 @@ def test_calls_can_be_sent_to_other_processes():
 @pytest.fixture(scope="module")
 def programs_and_inputs():
     operands = draw_operands(SMALL.shape, SMALL.case, SMALL.dtype)
-    return compile_case(SMALL.case, operands, calls=1), operands
+    return compile_case(SMALL.case, operands, SMALL.shape.calls), operands
+
+
+def test_no_timed_program_of_a_random_call_is_compiled(programs_and_inputs):
+    assert draw_call(0, 0, "pallas", ("bfloat16",)).shape.calls == 0
+    programs, _ = programs_and_inputs
+    assert (programs.forward, programs.both) == (None, None)
 
 
 def test_a_correct_call_has_small_errors_and_equal_bits(programs_and_inputs):
@@ -78,25 +89,84 @@ def test_bad_calls_are_returned_and_counted(monkeypatch):
     results = iter(("correct, same bits: values 1e-3", "wrong: values 1.0", "refused: too wide"))
     monkeypatch.setattr(random_calls, "try_call", lambda call: next(results))
     lines = []
-    bad = check_random_calls([SMALL] * 3, 1, math.inf, lines.append)
+    bad = check_random_calls([SMALL] * 3, 0, math.inf, math.inf, lines.append)
     assert bad == ["0 xla float32 B1 N1 L16 H8 dot_product: wrong: values 1.0"]
     assert lines[1:2] == bad
     assert lines[-1] == "3 calls: 1 correct, same bits, 1 wrong, 1 refused; 0 left out"
 
 
-def test_no_call_starts_after_the_deadline():
+@pytest.mark.parametrize("processes", [0, 2])
+def test_calls_after_the_deadline_are_named(processes):
+    other = SMALL._replace(case=SMALL.case._replace(implementation="pallas"))
+    calls = [*(SMALL._replace(number=number) for number in (1, 3, 4, 5, 8, 9)), other]
     lines = []
-    assert check_random_calls([SMALL], 1, -math.inf, lines.append) == []
-    assert lines == ["1 calls: none checked; 1 left out"]
+    assert check_random_calls(calls, processes, -math.inf, math.inf, lines.append) == []
+    assert lines == ["7 calls: none checked; 7 left out: xla 1, 3-5, 8-9; pallas 0"]
 
 
-def test_bad_calls_end_the_command_with_an_error(monkeypatch):
+def test_calls_that_hang_or_crash_are_bad(monkeypatch):
+    calls = [SMALL._replace(number=number) for number in range(4)]
+    results = (
+        (calls[2], ChildProcessError("its process ended with exit code 3")),
+        (calls[0], "correct, same bits: values 1e-3"),
+        (calls[1], TimeoutError("no result after 60 s")),
+    )
+    monkeypatch.setattr(random_calls, "run_tasks", lambda *settings: results)
+    lines = []
+    bad = check_random_calls(calls, 2, math.inf, 60, lines.append)
+    assert bad == [
+        "2 xla float32 B1 N1 L16 H8 dot_product: failed: its process ended with exit code 3",
+        "1 xla float32 B1 N1 L16 H8 dot_product: unfinished: no result after 60 s",
+    ]
+    assert lines[-1] == ("4 calls: 1 failed, 1 correct, same bits, 1 unfinished; 1 left out: xla 3")
+
+
+def test_another_process_checks_a_call(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
+    compile_quickly(os.environ)  # Every version of XLA must accept its flags, also on a CPU.
+    lines = []
+    assert check_random_calls([SMALL], 1, math.inf, math.inf, lines.append) == []
+    assert lines[0].startswith(f"{SMALL}: correct, same bits: values ")
+
+
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Pretend that this machine has a GPU."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
+
+
+def test_bad_calls_end_the_command_with_an_error(monkeypatch, on_gpu):
     monkeypatch.setattr(bench, "check_random_calls", lambda calls, *settings: [str(calls[0])])
     with pytest.raises(SystemExit, match="not deterministic:\n0 pallas"):
         bench.main(["--check", "--random-calls", "2"])
 
 
-def test_random_calls_need_check():
-    with pytest.raises(ValueError, match="random_calls must be used with check"):
-        bench.Bench(random_calls=1)
+def test_an_interrupted_check_can_be_continued(on_gpu):
+    options = bench.Bench(check=True, random_calls=6, forms=("portable", "fused"))
+    rest = bench.draw_calls(dataclasses.replace(options, random_calls=2, first_call=4))
+    numbers = [(call.number, call.case.implementation) for call in rest]
+    assert numbers == [(4, "pallas_portable"), (5, "pallas_portable"), (4, "pallas"), (5, "pallas")]
+    assert rest == [call for call in bench.draw_calls(options) if call.number >= 4]
+
+
+def test_a_tpu_has_no_portable_form(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    with pytest.raises(ValueError, match="--forms portable needs an NVIDIA GPU"):
+        bench.draw_calls(bench.Bench(check=True, random_calls=1, forms=("portable",)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"random_calls": 1}, "random_calls must be used with check"),
+        ({"first_call": 1}, "first_call must be used with --random-calls"),
+        ({"forms": ("fused",)}, "forms must be used with --random-calls"),
+        ({"call_limit": 60.0}, "call_limit must be used with --random-calls"),
+        ({"first_call": -1}, "first_call must be at least 0; got -1"),
+        ({"call_limit": -1.0}, "call_limit must be at least 0; got -1.0"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        bench.Bench(**options)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.bench.workers import QUICK_COMPILATION
 from experiments.commands import reproduce
 from experiments.commands.reproduce import (
     Command,
@@ -112,6 +113,13 @@ def test_finished_commands_are_skipped(folder, capsys):
     assert run_jobs(jobs, 2, math.inf) == {"a/m": "finished", "b/m": "finished"}
     assert (folder / "runs/logs/a_m.txt").read_text() == "second\n"
     assert "2 of 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("workers", "added"), [(1, ""), (2, f"{QUICK_COMPILATION} ")])
+def test_only_jobs_that_share_a_device_compile_quickly(folder, monkeypatch, workers, added):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=1")
+    run_jobs([job("a", "import os; print(os.environ['XLA_FLAGS'])")], workers, math.inf)
+    assert (folder / "runs/logs/a_m.txt").read_text() == f"{added}--xla_gpu_autotune_level=1\n"
 
 
 def test_a_failed_command_stops_its_own_job_only(folder, capsys):

@@ -1,0 +1,124 @@
+"""Run tasks in other processes, and end the processes whose tasks take too long.
+
+A compiler that hangs cannot be interrupted, but its process can be ended. Each process runs one
+task after another. A process that hangs or crashes is replaced, and loses only its own task.
+"""
+
+import collections
+import contextlib
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, TypeVar
+
+GRACE = 5  # seconds in which processes may end by themselves
+# XLA times several kernels for each matrix product. Processes that share a GPU delay each other's
+# timings, which then take minutes. Triton is turned off too: without timings, its kernels are slow.
+QUICK_COMPILATION = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+
+Task = TypeVar("Task")
+
+
+class Worker(NamedTuple):
+    """Process, and the end of a pipe whose other end belongs to the process."""
+
+    process: Any
+    connection: Connection
+
+    def receive(self) -> Any:
+        """Return the next object that the process sends, or a ChildProcessError if it crashed."""
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            self.process.join(GRACE)
+            end_workers([self])
+            return ChildProcessError(f"its process ended with exit code {self.process.exitcode}")
+
+
+def start_worker(run: Callable[..., None], *arguments: Any) -> Worker:
+    """Spawn a process that calls `run(connection, *arguments)`, with its end of a pipe."""
+    context = multiprocessing.get_context("spawn")  # A fork would copy the state of the GPU.
+    own, other = context.Pipe()
+    process = context.Process(target=run, args=(other, *arguments), daemon=True)
+    process.start()
+    other.close()  # Then the process holds the only copy, and its end closes the pipe.
+    return Worker(process, own)
+
+
+def end_workers(workers: Collection[Worker]) -> None:
+    """Terminate processes, and kill those that are still alive after `GRACE` seconds."""
+    for worker in workers:
+        worker.process.terminate()
+    end = time.monotonic() + GRACE
+    for worker in workers:
+        worker.process.join(max(0, end - time.monotonic()))
+        worker.process.kill()
+        worker.process.join()
+
+
+def run_tasks(
+    function: Callable[[Task], Any],
+    tasks: Iterable[Task],
+    processes: int,
+    deadline: float,
+    seconds: float,
+) -> Iterator[tuple[Task, Any]]:
+    """Run tasks in parallel processes, and yield each task and its result when the task ends.
+
+    Args:
+      function: Function of one task. It can be pickled. An error that it raises ends its process.
+      tasks: Tasks that can be pickled, in the order in which they start.
+      processes: Number of processes.
+      deadline: Value of `time.monotonic()` at which all processes are ended. Tasks that have not
+        ended then are not yielded.
+      seconds: Time after which a task is ended. It includes the start of a new process.
+
+    Yields:
+      Task and result. The result is a TimeoutError if the task took too long, and a
+      ChildProcessError if its process crashed.
+    """
+    waiting = collections.deque(tasks)
+    idle: list[Worker] = []
+    running: dict[Worker, tuple[Task, float]] = {}  # task, and time at which it is ended
+    try:
+        while (waiting or running) and time.monotonic() < deadline:
+            while waiting and len(running) < processes:
+                worker = idle.pop() if idle else start_worker(_serve, function)
+                with contextlib.suppress(OSError):  # A process that crashed is found below.
+                    worker.connection.send(waiting[0])
+                running[worker] = waiting.popleft(), time.monotonic() + seconds
+            end = min(deadline, *(end for _, end in running.values()))
+            left = None if math.isinf(end) else max(0, end - time.monotonic())
+            ready = wait([worker.connection for worker in running], left)
+            now = time.monotonic()
+            for worker, (task, end) in list(running.items()):
+                if worker.connection in ready:
+                    result = worker.receive()
+                elif end <= now:
+                    end_workers([worker])
+                    result = TimeoutError(f"no result after {seconds:g} s")
+                else:
+                    continue
+                del running[worker]
+                if worker.process.is_alive():
+                    idle.append(worker)
+                yield task, result
+    finally:
+        end_workers([*running, *idle])
+
+
+def compile_quickly(environment: MutableMapping[str, str]) -> None:
+    """Add `QUICK_COMPILATION` to the flags of XLA, for processes that share a GPU.
+
+    The flags of the user come last. XLA uses the last value of a flag.
+    """
+    environment["XLA_FLAGS"] = f"{QUICK_COMPILATION} {environment.get('XLA_FLAGS', '')}".strip()
+
+
+def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
+    """Run the tasks that arrive, and send their results. This function runs in a worker."""
+    with contextlib.suppress(EOFError, BrokenPipeError):  # The process that sends tasks has ended.
+        while True:
+            connection.send(function(connection.recv()))
