@@ -1,15 +1,18 @@
 """Cases of the benchmark, and their random input arrays.
 
 A case is one attention variant with the options of its call. `CASES` are timed by default.
-`BY_HAND_CASES` compare "xla" with attention written by hand.
+`BY_HAND_CASES` compare "xla" with attention written by hand, and `SHARDED_CASES` share a sequence
+between all devices.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Bool, Float
 
 from distattn_jax.attention import IMPLEMENTATIONS, Attended, Variant
@@ -51,6 +54,8 @@ class Case(NamedTuple):
         each side. 0 means no window.
       group: Number of query heads that share a key head.
       dropout_rate: Probability of dropping a weight.
+      strategy: "ring" or "gather" if the sequence is sharded over all devices. "" means that one
+        device has the whole sequence.
     """
 
     variant: MakeVariant
@@ -61,6 +66,7 @@ class Case(NamedTuple):
     window: float = 0.0
     group: int = 1
     dropout_rate: float = 0.0
+    strategy: str = ""
 
 
 REFERENCE_CASE = "vanilla_cudnn"  # Ratios are relative to the time of this case.
@@ -137,7 +143,13 @@ CHECK_CASES = {
     for name, case in CASES.items()
     if case.implementation in (None, "pallas")
 }
-ALL_CASES = CASES | BY_HAND_CASES | CHECK_CASES
+# Cases for several devices, which share each sequence.
+SHARDED_CASES = {
+    f"{name}_{strategy}": Case(make_variant, strategy=strategy)
+    for name, make_variant in (("vanilla", dot_product), ("distance_aware", distance_aware))
+    for strategy in ("ring", "gather")
+}
+ALL_CASES = CASES | BY_HAND_CASES | CHECK_CASES | SHARDED_CASES
 # Dot-product attention to which the cases of a user's own shape are compared: the first of these
 # cases that is timed is the baseline of the shape.
 BASELINES = (REFERENCE_CASE, "vanilla_jax_nn", "vanilla_xla")
@@ -199,6 +211,35 @@ def draw_operands(shape: Shape, case: Case, dtype: str) -> Operands:
     return Operands(query, key, value, variant, Attended(cotangent, received), arguments)
 
 
+def make_sequence_mesh() -> Mesh:
+    """Return the mesh of all devices, whose axis shards the sequence of `SHARDED_CASES`."""
+    return jax.make_mesh((jax.device_count(),), ("sequence",), axis_types=(AxisType.Auto,))
+
+
+def shard(operands: Operands, case: Case) -> Operands:
+    """Shard the sequence over all devices if the case has a strategy.
+
+    Args:
+      operands: Inputs of the case, or their shapes and dtypes.
+      case: Case to time.
+    """
+    if not case.strategy:
+        return operands
+    mesh = make_sequence_mesh()
+
+    def place(leaf: Any, spec: P) -> Any:
+        sharding = NamedSharding(mesh, spec)
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+        return jax.device_put(leaf, sharding)
+
+    sequence: Any = P(None, "sequence")
+    specs = jax.tree.map(lambda _: P(), operands)._replace(
+        query=sequence, key=sequence, value=sequence, cotangent=Attended(sequence)
+    )
+    return jax.tree.map(place, operands, specs)
+
+
 def _draw_arguments(shape: Shape, case: Case, key: Array) -> dict[str, Array]:
     """Return the mask, the segments and the dropout key of a case, if the case has them."""
     arguments: dict[str, Array] = {}
@@ -221,6 +262,8 @@ def _draw_mask(shape: Shape, kind: str, key: Array) -> Bool[Array, "B 1 #T S"]:
 
 def missing_device(case: Case) -> str | None:
     """Return a description of the device that a case needs, or None if the case can run here."""
+    if case.strategy and jax.device_count() == 1:
+        return "several devices"
     name = case.implementation
     if name is None or name in FUNCTIONS:
         return None

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from experiments.bench.cases import ALL_CASES, Operands, draw_operands
+from experiments.bench.cases import ALL_CASES, Operands, draw_operands, shard
 from experiments.bench.memory import explain_lack_of_memory
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.programs import Programs, describe_failure, try_compiling
@@ -90,7 +90,7 @@ def _start_case(name: str, shape: Shape, settings: Settings, case: str) -> Calla
         return lambda: dataclasses.replace(
             row, message=lack, implementation=programs.implementation
         )
-    operands = draw_operands(shape, ALL_CASES[case], settings.dtype)
+    operands = shard(draw_operands(shape, ALL_CASES[case], settings.dtype), ALL_CASES[case])
     return functools.partial(measure_case, row, shape, programs, operands, settings)
 
 

@@ -7,6 +7,7 @@ adds it to one element of the query of the next call. The number is smaller than
 of the element.
 """
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable
@@ -17,9 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from distattn_jax.attention import Attended, Variant, attention
+from distattn_jax.attention import Attended, ShardedSequence, Variant, attention
 from experiments.bench.by_hand import FUNCTIONS
-from experiments.bench.cases import Case, Operands, draw_operands, missing_device
+from experiments.bench.cases import (
+    Case,
+    Operands,
+    draw_operands,
+    make_sequence_mesh,
+    missing_device,
+    shard,
+)
 from experiments.bench.shapes import Shape
 
 FAILED = "failed:"  # begins the message of a case that ended with an unexpected error
@@ -64,8 +72,10 @@ def try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
         return f"needs {device}"
     try:
         try:
-            operands = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
-            jax.eval_shape(make_forward(case), operands)
+            shapes = jax.eval_shape(lambda: draw_operands(shape, case, dtype))
+            operands = shard(shapes, case)
+            with _use_mesh(case):
+                jax.eval_shape(make_forward(case), operands)
         except ValueError as error:
             return f"refused: {error}".splitlines()[0]
         return compile_case(case, operands, shape.calls)
@@ -82,22 +92,28 @@ def compile_case(case: Case, operands: Operands, calls: int) -> Programs:
       calls: Number of attention calls in each timed program. With 0, nothing is timed.
     """
     start = time.perf_counter()
-    lowered = jax.jit(make_both(case)).lower(operands)
-    single = lowered.compile()
-    seconds = time.perf_counter() - start
-    forward = both = None
-    if calls == 1:
-        forward, both = jax.jit(make_forward(case)).lower(operands).compile(), single
-    elif calls:
-        forward, both = (
-            jax.jit(functools.partial(_chain_calls, function, calls=calls))
-            .lower(operands)
-            .compile()
-            for function in (make_forward(case), make_both(case))
-        )
+    with _use_mesh(case):
+        lowered = jax.jit(make_both(case)).lower(operands)
+        single = lowered.compile()
+        seconds = time.perf_counter() - start
+        forward = both = None
+        if calls == 1:
+            forward, both = jax.jit(make_forward(case)).lower(operands).compile(), single
+        elif calls:
+            forward, both = (
+                jax.jit(functools.partial(_chain_calls, function, calls=calls))
+                .lower(operands)
+                .compile()
+                for function in (make_forward(case), make_both(case))
+            )
     implementation = case.implementation or name_implementation(lowered.as_text())
     expected = _compile_expected(case, operands)
-    select = _compile_select(case, operands)
+    outputs = jax.tree.map(
+        lambda x, sharding: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        lowered.out_info,
+        single.output_shardings,
+    )
+    select = _compile_select(case, outputs)
     return Programs(single, forward, both, expected, select, implementation, seconds)
 
 
@@ -181,7 +197,7 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
         inputs = jax.tree.map(_to_float32, select_heads(operands, case))
         _, length, heads, width = inputs.query.shape
         is_small = 4 * heads * length**2 * width <= MAX_REFERENCE_BYTES
-        exact = case._replace(implementation="reference" if is_small else "xla")
+        exact = case._replace(implementation="reference" if is_small else "xla", strategy="")
 
         def call(operands: Operands) -> tuple[tuple[Attended, list[Array]], Variant]:
             attend = functools.partial(_attend, exact, operands.arguments)
@@ -230,15 +246,25 @@ def _select_term(cotangent: Attended, number: Array) -> Attended:
     return Attended(select(cotangent.values, 1), received)
 
 
-def _compile_select(case: Case, operands: Operands) -> Any:
-    """Compile the program that selects the heads of `select_heads` from outputs and gradients."""
+def _compile_select(case: Case, outputs: tuple[Attended, tuple]) -> Any:
+    """Compile the program that selects the heads of `select_heads` from outputs and gradients.
+
+    Args:
+      case: Case to compile.
+      outputs: Shapes and dtypes of the outputs and the gradients, with their shardings.
+    """
 
     def select(output: Attended, gradients: tuple) -> tuple[Attended, tuple]:
         query, key, value, variant = gradients
         selected = select_heads(Operands(query, key, value, variant, output, {}), case)
         return selected.cotangent, selected[:4]
 
-    return jax.jit(select).lower(*jax.eval_shape(make_both(case), operands)).compile()
+    return jax.jit(select).lower(*outputs).compile()
+
+
+def _use_mesh(case: Case) -> contextlib.AbstractContextManager:
+    """Return a context in which `attention` finds the devices that share a sequence."""
+    return jax.set_mesh(make_sequence_mesh()) if case.strategy else contextlib.nullcontext()
 
 
 def _to_float32(x: Array) -> Array:
@@ -269,6 +295,7 @@ def _attend(case: Case, arguments: dict[str, Any], *arrays: Any) -> Attended:
         local_window_size=int(case.window * length) if case.window else None,
         scale=width**-0.5,
         implementation=case.implementation,
+        sequence=ShardedSequence(strategy=case.strategy) if case.strategy else None,
     )
 
 

@@ -57,6 +57,19 @@ def test_own_shapes_are_timed_as_they_are_and_printed_as_json(tmp_path, capsys):
     }
 
 
+def test_a_sequence_is_shared_between_all_devices_or_the_line_says_what_is_missing(
+    monkeypatch, capsys
+):
+    command = ["bench", "--shape", "1,128,1,4", "--cases", "vanilla_ring", "--repeats", "1"]
+    main([*command, "--json"])
+    *_, line = json.loads(capsys.readouterr().out)["lines"]
+    assert (line["case"], line["implementation"]) == ("vanilla_ring", "xla")
+    assert max(line["errors"].values()) < 1e-5
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    main(command)
+    assert re.search(r"vanilla_ring +- +needs several devices", capsys.readouterr().out)
+
+
 def test_a_call_that_does_not_fit_into_memory_is_one_line(capsys):
     main(["bench", "--shape", "64,65536,64,64", "--cases", "vanilla_jax_nn"])
     *_, line = capsys.readouterr().out.splitlines()
