@@ -14,7 +14,9 @@ from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.timing import measure_errors, select_large_errors, time_programs
 
-COMPILE_SHARE = 0.6  # part of the remaining time after which no further case is compiled
+# Part of the remaining time after which no further case is compiled, and part after which processes
+# that still compile are ended.
+COMPILE_SHARES = 0.6, 0.8
 WRONG = "wrong:"  # begins the message of a case with large errors
 
 
@@ -46,7 +48,7 @@ def measure_shape(
 
     A case that does not start before the deadline has no row. With several processes, all cases
     are compiled before the first case is timed. To leave time for the timings, compilation stops
-    when `COMPILE_SHARE` of the remaining time is used.
+    when `COMPILE_SHARES` of the remaining time are used.
 
     Args:
       name: Name of the shape.
@@ -69,12 +71,12 @@ def measure_shape(
         seconds = time.monotonic() - began
         report(f"{name}: compiled {counts} in {seconds:.0f} s, processes: {settings.processes}")
 
-    compile_deadline = began + COMPILE_SHARE * (settings.deadline - began)
+    last_start, end = (began + share * (settings.deadline - began) for share in COMPILE_SHARES)
     for case, row in measure_in_processes(
-        cases, start, settings.processes, compile_deadline, report_compiled
+        cases, start, settings.processes, last_start, end, report_compiled
     ):
-        crashed = isinstance(row, ChildProcessError)
-        yield Row(name, case, message=describe_failure(row)) if crashed else row
+        failed = isinstance(row, ChildProcessError | TimeoutError)
+        yield Row(name, case, message=describe_failure(row)) if failed else row
         if time.monotonic() > settings.deadline:
             return
 

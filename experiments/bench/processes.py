@@ -7,6 +7,7 @@ then free for the next case, and a crash affects only one case.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
@@ -14,6 +15,7 @@ from typing import Any
 
 from experiments.bench.workers import Worker, end_workers, start_worker
 
+LONGEST_TIMING = 300  # seconds in which a compiled case is checked and timed
 Start = Callable[[str], Callable[[], Any]]  # compiles a case, and returns a function that times it
 
 
@@ -22,6 +24,7 @@ def measure_in_processes(
     start: Start,
     processes: int,
     compile_deadline: float,
+    deadline: float,
     report: Callable[[int], None],
 ) -> Iterator[tuple[str, Any]]:
     """Compile cases in parallel processes, then yield the name and the result of each case.
@@ -31,58 +34,73 @@ def measure_in_processes(
       start: Function that can be pickled. It compiles a case, and returns a function that times the
         case and returns the result.
       processes: Number of processes that compile at the same time.
-      compile_deadline: Value of `time.monotonic()` after which no further case is compiled. Cases
-        that are not compiled are not yielded.
+      compile_deadline: Value of `time.monotonic()` after which no further case is compiled.
+      deadline: Value of `time.monotonic()` at which processes that still compile are ended. Their
+        cases are not yielded.
       report: Callback that receives the number of compiled cases, before the first case is timed.
 
     Yields:
-      Name and result. The result is a ChildProcessError if the process of the case crashed.
+      Name and result. The result is a ChildProcessError if the process of the case crashed, and a
+      TimeoutError if timing took longer than `LONGEST_TIMING`.
     """
-    workers = _compile(cases, start, processes, compile_deadline)
-    report(len(workers))
+    workers: dict[str, Worker] = {}
     try:
-        for case, worker in workers.items():
+        compiled = _compile(workers, cases, start, processes, compile_deadline, deadline)
+        report(len(compiled))
+        for case in compiled:
+            worker = workers[case]
             with contextlib.suppress(OSError):  # The process has crashed.
                 worker.connection.send(None)
-            result = worker.receive()
-            worker.process.join()
+            if worker.connection.poll(LONGEST_TIMING):
+                result = worker.receive()
+                worker.process.join()
+            else:
+                end_workers([worker])
+                result = TimeoutError(f"no result after {LONGEST_TIMING} s")
             yield case, result
     finally:
         end_workers(workers.values())
 
 
 def _compile(
-    cases: Sequence[str], start: Start, processes: int, deadline: float
-) -> dict[str, Worker]:
-    """Start a process for each case, and wait until all processes have compiled their cases.
+    workers: dict[str, Worker],
+    cases: Sequence[str],
+    start: Start,
+    processes: int,
+    compile_deadline: float,
+    deadline: float,
+) -> list[str]:
+    """Start a process for each case, and wait until they have compiled their cases.
 
-    `measure_in_processes` explains the arguments.
+    Args:
+      workers: Dict to which the process of each case is added.
+      cases, start, processes, compile_deadline, deadline: See `measure_in_processes`.
 
     Returns:
-      Dict from the name of each case that started before the deadline to its process.
+      Names of the cases whose processes have compiled or crashed before the deadline.
     """
-    workers: dict[str, Worker] = {}
-    compiling: list[Connection] = []
+    compiling: dict[Connection, str] = {}
     for case in cases:
-        if time.monotonic() > deadline:
+        while len(compiling) >= processes and time.monotonic() < deadline:
+            _wait_for_one(compiling, deadline)
+        if time.monotonic() > min(compile_deadline, deadline):
             break
-        while len(compiling) >= processes:
-            _wait_for_one(compiling)
         workers[case] = start_worker(_run, start, case)
-        compiling.append(workers[case].connection)
-    while compiling:
-        _wait_for_one(compiling)
-    return workers
+        compiling[workers[case].connection] = case
+    while compiling and time.monotonic() < deadline:
+        _wait_for_one(compiling, deadline)
+    return [case for case in workers if case not in compiling.values()]
 
 
-def _wait_for_one(compiling: list[Connection]) -> None:
-    """Wait until at least one process has compiled or crashed, and remove its connection.
+def _wait_for_one(compiling: dict[Connection, str], deadline: float) -> None:
+    """Wait until a process has compiled or crashed, or for the deadline. Remove its connection.
 
     `compiling` has the connections of the processes that are still compiling.
     """
-    ready = set(wait(compiling))
+    left = None if math.isinf(deadline) else max(0, deadline - time.monotonic())
+    ready = set(wait(compiling, left))
     for connection in [connection for connection in compiling if connection in ready]:
-        compiling.remove(connection)
+        del compiling[connection]
         # A process that crashed sends nothing. Its exit code is reported when its turn comes.
         with contextlib.suppress(EOFError):
             connection.recv()

@@ -3,6 +3,7 @@
 import functools
 import json
 import sys
+import time
 
 import jax
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from distattn_jax.attention import attention
 from experiments.__main__ import main
-from experiments.bench import by_hand, cases, programs, pytorch, shapes, timing
+from experiments.bench import by_hand, cases, processes, programs, pytorch, shapes, timing
 from experiments.bench.measure import Settings
 from experiments.bench.processes import measure_in_processes
 from experiments.bench.table import Row, add_rates, format_comparison, format_ratios, format_row
@@ -277,15 +278,29 @@ def test_cases_are_measured_in_their_own_processes(capsys):
 def test_a_process_that_crashes_is_an_error_of_its_case(start):
     """The first process crashes instead of compiling its case, and the second while timing it."""
     counts = []
-    results = dict(measure_in_processes(["name"], start, 2, np.inf, counts.append))
+    results = dict(measure_in_processes(["name"], start, 2, np.inf, np.inf, counts.append))
     assert str(results["name"]) == "its process ended with exit code 1"
     assert counts == [1]
 
 
 def test_no_case_is_compiled_after_its_deadline():
     counts = []
-    assert not [*measure_in_processes(["name"], sys.exit, 2, -np.inf, counts.append)]
+    assert not [*measure_in_processes(["name"], sys.exit, 2, -np.inf, np.inf, counts.append)]
     assert counts == [0]
+
+
+def test_processes_that_hang_are_ended(monkeypatch):
+    """The process sleeps instead of compiling its case, and then instead of timing it."""
+    counts = []
+    assert not [
+        *measure_in_processes([1000], time.sleep, 2, np.inf, time.monotonic() + 1, counts.append)
+    ]
+    assert counts == [0]
+    monkeypatch.setattr(processes, "LONGEST_TIMING", 0.5)
+    sleep_later = functools.partial(functools.partial, time.sleep)
+    (result,) = measure_in_processes([1000], sleep_later, 2, np.inf, np.inf, counts.append)
+    assert (result[0], str(result[1])) == (1000, "no result after 0.5 s")
+    assert counts == [0, 1]
 
 
 def test_attention_written_by_hand_equals_the_reference():
