@@ -121,9 +121,9 @@ def masked_softmax(
       scores: Logits. Each row has the S keys of one query.
       visible: True for visible keys. The softmax of all other keys is 0. None means that all keys
         are visible.
-      stored_dtype: Dtype to which a softmax that is differentiated is rounded, and in which it is
-        stored. None means that it is not rounded, and that the compiler may compute it again in
-        each operation that reads it.
+      stored_dtype: If the softmax is differentiated, it is rounded to this dtype and stored. The
+        derivative and the caller read the stored softmax. None means that it is not rounded, and
+        that the compiler may compute it again in each operation that reads it.
     """
     lowest = jnp.finfo(scores.dtype).min
     if visible is not None:
@@ -149,8 +149,8 @@ def _masked_softmax_jvp(stored_dtype, primals, tangents):
     total: Any = 1
     if stored_dtype is not None:
         weights = write_as(weights, stored_dtype)
-        # Rounded weights do not sum to 1. Without the division by their sum, the gradients of the
-        # scores would not sum to 0.
+        # The gradients of the scores of a row must sum to 0. Rounded weights do not sum to 1: hence
+        # the division.
         total = weights.sum(axis=-1, keepdims=True)
         total = jnp.where(total > 0, total, 1)
     change = weights * tangents[0]

@@ -59,7 +59,7 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
 
 
 def _is_narrow(call: AttentionCall) -> bool:
-    """Return True if the weights have 16 bits or less when they are multiplied by the values."""
+    """Return True if the weights have 16 bits when they are multiplied by the values."""
     return call.value.dtype.itemsize <= 2
 
 
@@ -170,13 +170,14 @@ def _attend_block(
 
 
 def _choose_stored_dtype(head: Head, options: Options) -> Any:
-    """Return the dtype in which weights are stored for the backward pass, or None: see softmax.py.
+    """Return the dtype in which weights are stored for the backward pass: see `masked_softmax`.
 
-    The product with bfloat16 values rounds weights to bfloat16 anyway. They are not rounded if they
-    are an output, or if their sum is one.
+    With values of 16 bits, it is their dtype: the weights are rounded before their product with the
+    values anyway (`weigh`). It is None if `weights` or `received` are requested, so that these are
+    exact.
     """
     is_output = options.weights or options.received
-    return None if is_output or head.value.dtype != jnp.bfloat16 else head.value.dtype
+    return None if is_output or head.value.dtype.itemsize > 2 else head.value.dtype
 
 
 @jax.custom_jvp

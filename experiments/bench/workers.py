@@ -22,13 +22,16 @@ Task = TypeVar("Task")
 
 
 class Worker(NamedTuple):
-    """Process, and the end of a pipe whose other end belongs to the process."""
+    """Process, and our end of a pipe to it."""
 
     process: Any
     connection: Connection
 
     def receive(self) -> Any:
-        """Return the next object that the process sends, or a ChildProcessError if it crashed."""
+        """Return the next object that the process sends.
+
+        If the process has ended instead, also by an exception, return a ChildProcessError.
+        """
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -40,11 +43,11 @@ class Worker(NamedTuple):
 def start_worker(run: Callable[..., None], *arguments: Any) -> Worker:
     """Spawn a process that calls `run(connection, *arguments)`, with its end of a pipe."""
     context = multiprocessing.get_context("spawn")  # A fork would copy the state of the GPU.
-    own, other = context.Pipe()
-    process = context.Process(target=run, args=(other, *arguments), daemon=True)
+    our_end, other_end = context.Pipe()
+    process = context.Process(target=run, args=(other_end, *arguments), daemon=True)
     process.start()
-    other.close()  # Then the process holds the only copy, and its end closes the pipe.
-    return Worker(process, own)
+    other_end.close()  # Only the process holds it now, so that the pipe closes when it ends.
+    return Worker(process, our_end)
 
 
 def end_workers(workers: Collection[Worker]) -> None:
@@ -55,7 +58,7 @@ def end_workers(workers: Collection[Worker]) -> None:
     for worker in workers:
         worker.process.join(max(0, end - time.monotonic()))
         worker.process.kill()
-        worker.process.join()
+        worker.process.join(GRACE)
 
 
 def run_tasks(
@@ -77,7 +80,7 @@ def run_tasks(
 
     Yields:
       Task and result. The result is a TimeoutError if the task took too long, and a
-      ChildProcessError if its process crashed.
+      ChildProcessError if its process ended.
     """
     waiting = collections.deque(tasks)
     idle: list[Worker] = []
@@ -85,18 +88,19 @@ def run_tasks(
     try:
         while (waiting or running) and time.monotonic() < deadline:
             while waiting and len(running) < processes:
+                idle = [worker for worker in idle if worker.process.is_alive()]
                 worker = idle.pop() if idle else start_worker(_serve, function)
                 with contextlib.suppress(OSError):  # A process that crashed is found below.
                     worker.connection.send(waiting[0])
                 running[worker] = waiting.popleft(), time.monotonic() + seconds
-            end = min(deadline, *(end for _, end in running.values()))
-            left = None if math.isinf(end) else max(0, end - time.monotonic())
+            next_limit = min(deadline, *(limit for _, limit in running.values()))
+            left = None if math.isinf(next_limit) else max(0, next_limit - time.monotonic())
             ready = wait([worker.connection for worker in running], left)
             now = time.monotonic()
-            for worker, (task, end) in list(running.items()):
+            for worker, (task, limit) in list(running.items()):
                 if worker.connection in ready:
                     result = worker.receive()
-                elif end <= now:
+                elif limit <= now:
                     end_workers([worker])
                     result = TimeoutError(f"no result after {seconds:g} s")
                 else:
@@ -112,13 +116,16 @@ def run_tasks(
 def compile_quickly(environment: MutableMapping[str, str]) -> None:
     """Add `QUICK_COMPILATION` to the flags of XLA, for processes that share a GPU.
 
-    The flags of the user come last. XLA uses the last value of a flag.
+    XLA uses the last value of a flag. The flags of the user come last, so that they win.
     """
     environment["XLA_FLAGS"] = f"{QUICK_COMPILATION} {environment.get('XLA_FLAGS', '')}".strip()
 
 
 def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:
     """Run the tasks that arrive, and send their results. This function runs in a worker."""
-    with contextlib.suppress(EOFError, BrokenPipeError):  # The process that sends tasks has ended.
-        while True:
-            connection.send(function(connection.recv()))
+    while True:
+        try:
+            task = connection.recv()
+        except EOFError:  # The process that sends tasks has ended.
+            return
+        connection.send(function(task))

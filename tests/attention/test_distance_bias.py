@@ -177,25 +177,6 @@ def test_a_gpu_stores_the_scores_of_large_batches_before_the_softmax(batch, dtyp
     assert "optimization_barrier" not in trace(DotProduct())
 
 
-def test_a_gpu_stores_16_bit_gradients_of_scores_in_blocks(monkeypatch):
-    """Otherwise XLA would compute them again for the gradient of the bias."""
-    monkeypatch.setattr(xla, "LARGEST_TILE", 1)
-    monkeypatch.setattr(xla, "LARGEST_GPU_MAP", 1)
-
-    def count_stored(dtype):
-        array = jax.ShapeDtypeStruct((2, 64, 2, 8), dtype)
-
-        def loss(query, slope):
-            bias = DistanceBias(slope, alibi)
-            return attention(query, query, query, bias, implementation="xla").values.sum()
-
-        with devices.assumed(devices.local_machine()._replace(platform="cuda")):
-            program = jax.make_jaxpr(jax.grad(loss, (0, 1)))(array, jnp.ones(2))
-        return str(program).count("optimization_barrier")
-
-    assert count_stored("bfloat16") == count_stored("float32") + 1
-
-
 def test_stored_scores_have_all_derivatives(monkeypatch):
     monkeypatch.setattr(xla, "LARGEST_TILE", 1)
 

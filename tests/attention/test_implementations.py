@@ -156,11 +156,11 @@ def test_a_gpu_computes_and_stores_maps_of_up_to_1_gib(platform, tokens, has_blo
     [
         ("bfloat16", {}, 2),  # weights, and gradients of the products
         ("bfloat16", {"received": True}, 1),  # gradients of the products
-        ("float16", {}, 0),
+        ("float16", {}, 1),  # weights
         ("float32", {}, 0),
     ],
 )
-def test_a_backward_pass_stores_the_maps_of_bfloat16_inputs_in_bfloat16(dtype, arguments, stored):
+def test_a_backward_pass_stores_maps_of_16_bits(dtype, arguments, stored):
     sizes = Sizes(batch=2, queries=9, keys=11, heads=2, width=8, value_width=8)
     variant = DistanceAware(jnp.asarray([-0.3, 0.2]), jnp.asarray([0.5, -0.2]))
 

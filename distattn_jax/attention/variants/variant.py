@@ -247,7 +247,10 @@ def promote(dtype: Any) -> Any:
 
 
 def product(query: Float[Array, "T W"], key: Float[Array, "S W"]) -> Float[Array, "T S"]:
-    """Return the dot product of every query with every key, summed in float32 or wider."""
+    """Return the dot product of every query with every key, summed in float32 or wider.
+
+    If both are bfloat16, the gradient of the products is rounded to bfloat16.
+    """
     dtype = jnp.promote_types(query.dtype, key.dtype)
     products = jnp.einsum("tw,sw->ts", query, key, preferred_element_type=promote(dtype))
     return round_gradient(products, dtype)
@@ -255,37 +258,40 @@ def product(query: Float[Array, "T W"], key: Float[Array, "S W"]) -> Float[Array
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def round_gradient(products: Float[Array, "T S"], dtype: Any) -> Float[Array, "T S"]:
-    """Return products of queries and keys. If `dtype` is bfloat16, their gradient is rounded to it.
+    """Return the products unchanged. If `dtype` is bfloat16, their gradient is rounded to bfloat16.
 
-    The fused kernels round it too. The matrix products of the backward pass, which give the
-    gradients of queries and keys, then read half as many bytes. A gradient in float16 could be too
-    small for this dtype, and is not rounded.
+    The backward pass multiplies this gradient by the keys and by the queries, and then reads half
+    as many bytes. The fused kernels round the gradient too. Float16 gradients could underflow, and
+    are not rounded. Tangents of forward-mode derivatives are rounded like gradients.
 
     Args:
-      products: Products, in float32 or wider.
-      dtype: Dtype of queries and keys.
+      products: Products of queries and keys, in float32 or wider.
+      dtype: Dtype of the queries and keys.
     """
     return products
 
 
 @round_gradient.defjvp
 def _round_gradient_jvp(dtype, primals, tangents):
-    """Return the products and their rounded tangent. Its transpose rounds the gradient."""
+    """Return the products and their rounded tangents. JAX transposes this to round gradients."""
     (products,), (tangent,) = primals, tangents
     return products, write_as(tangent, dtype) if dtype == jnp.bfloat16 else tangent
 
 
 def write_as(array: Float[Array, "*shape"], dtype: Any) -> Float[Array, "*shape"]:
-    """Return the array rounded to a dtype. The compiler writes it to memory once, in this dtype."""
+    """Return the array, rounded to a dtype and stored in this dtype.
+
+    A barrier keeps the compiler from computing the array again where it is read.
+    """
     return jax.lax.optimization_barrier(array.astype(dtype)).astype(array.dtype)
 
 
 def weigh(weights: Float[Array, "T S"], value: Float[Array, "S E"]) -> Float[Array, "T E"]:
-    """Return the sum of values for each query, weighted and summed in the dtype of the weights.
+    """Return the weighted sum of values for each query, in the dtype of the weights.
 
-    Values of 16 bits are multiplied by weights of 16 bits, as in the fused kernels, because matrix
-    units do this several times as fast. Their sum is rounded to 16 bits too, so that the products
-    of the backward pass have operands of 16 bits.
+    If the values have 16 bits, the weights are rounded to their dtype before the product, as in the
+    fused kernels, because matrix units do this several times as fast. The result then has this
+    dtype too, so that the products of the backward pass have operands of 16 bits.
     """
     dtype = weights.dtype if value.dtype.itemsize > 2 else value.dtype
     return jnp.einsum("ts,se->te", weights.astype(dtype), value.astype(dtype))
