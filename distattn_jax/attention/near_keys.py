@@ -39,9 +39,9 @@ HALOS = (512, 2048)  # numbers of keys that travel from each side
 def list_halos(call: AttentionCall, name: str | None) -> tuple[int, ...]:
     """Return the halos that a call can use: those of `HALOS` below the length of a shard.
 
-    The result is empty if the fused kernels do not compute the call, because other implementations
-    have no tolerance. It is also empty if far keys have no common sum, or if a query that forgets
-    far keys may not see its own key.
+    The result is empty if no fused kernel computes the call: on one device, only these kernels have
+    a tolerance. It is also empty if far keys have no common sum, or if a query that forgets far
+    keys may not see its own key.
 
     Args:
       call: Call of one device. The shards of queries and keys are consecutive positions.

@@ -1,4 +1,4 @@
-"""Attention over a sequence that is sharded over devices: keys and values travel around a ring.
+"""Attention over a sequence that is sharded over devices: keys or queries travel around a ring.
 
 Each of P devices has one shard of the queries, and one shard of the keys and values. In every step,
 a device attends from its own queries to the shard of keys that it holds at the moment, and sends
@@ -13,20 +13,20 @@ of the queries with block b of the keys. They are merged in float32 or wider, bl
 
     z = log Σ_b exp(z_b)        c_b = exp(z_b - z)        O = Σ_b c_b o_b                     (1)
 
-For the backward pass, dO and dz are the cotangents of O and z, and D = dO · O - dz. The weights of
-block b are p_b in the block, and c_b p_b in the whole. The gradient of its scores is
+For the backward pass, dO and dz are the cotangents of O and z, and D = dO · O - dz. If p_b are the
+softmax weights of block b alone, c_b p_b are those of all keys. The gradient of its scores is
 
     dS_b = c_b p_b (dO · V - D)                                                               (2)
 
-An implementation that is differentiated with the cotangents g of o_b and x of z_b computes the
-gradient p_b (g · V - g · o_b + x). This is (2) for
+If g and x are the cotangents of o_b and z_b, an implementation returns the gradient of the scores
+p_b (g · V - g · o_b + x). This is (2) for
 
     g = c_b dO        x = g · o_b - c_b D                                                     (3)
 
 so that each block is differentiated alone, for any variant. In this pass, either the keys travel
 again, with the gradients of keys and values, or the queries travel, with dO, z, D and the gradient
 of the queries: whichever are fewer bytes. Queries go to device r - 1 where keys go to r + 1, so
-that the same blocks meet in each step. A device stores only its own shards, O and z.
+that the same blocks meet in each step. A device keeps its own shards, O and z.
 
 The attention that key j receives is m_j = Σ_i A_ij. It is the gradient of Σ_i (A V)_i with respect
 to V_j, for values V of width 1. If g is the cotangent of m, then Σ_j g_j m_j = Σ_i (A g)_i: the
@@ -49,7 +49,9 @@ from distattn_jax.attention.implementations import compute
 from distattn_jax.attention.sequence_order import chunk_start
 from distattn_jax.attention.variants import Variant, promote
 
-MOST_UNROLLED = 3  # steps that are no loop, as those of a window: the first then sends no zeros
+# Up to this number of steps, as for a window, there is no loop. The first step then does not send
+# the sums, which are still 0.
+MOST_UNROLLED = 3
 
 Pair = tuple[Any, Any]  # index of a chunk of queries, and index of a chunk of keys
 Visit = Callable[[Pair, Any, Any, Any, Array], tuple[Any, Any]]  # see `_travel`
@@ -63,15 +65,16 @@ class Ring:
     Attributes:
       axis: Names of the mesh axes that shard the sequence.
       size: Number P of devices in the ring.
-      first: Block that device r attends to first: the keys of device r + first. It is larger than 0
-        only if keys after the query are visible, but not all keys.
-      steps: Number of blocks that each device attends to. Step t has the keys of device
+      first: Device r attends to the keys of device r + first in its first step. It is 0 unless a
+        window reaches keys after the shard.
+      steps: Number of shards that each device attends to. Step t has the keys of device
         r + first - t.
       is_balanced: If True, a shard consists of two chunks, as `sequence_order` explains. Otherwise
         it is one chunk of consecutive positions.
       pairs: Pairs (chunk of queries, chunk of keys) that a device attends to in each step.
       implementation: Name of the implementation that computes a block. None selects one.
-      precision: Default precision of matrix products in JAX, also for the backward pass.
+      precision: Default precision of JAX's matrix products at the time of the call. The backward
+        pass uses it too.
       options: Options of each block.
     """
 
@@ -97,7 +100,7 @@ class Queries(NamedTuple):
     """Arrays of the queries of one device. Axis 0 is the chunk."""
 
     query: Float[Array, "C B T N H"]
-    mask: Bool[Array, "C #B #N T _"] | None
+    mask: Bool[Array, "C #B #N #T _"] | None
     segments: Int[Array, "C B T"] | None
 
 
@@ -131,7 +134,7 @@ class Common(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """All arrays of one device. Its queries or keys may be those of another device."""
+    """Arrays for one step on a device. The queries or the keys may come from another device."""
 
     queries: Queries
     keys: Keys
@@ -139,12 +142,12 @@ class Shard(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Numbers of the queries of one device that the backward pass needs. Axis 0 is the chunk.
+    """Numbers that the backward pass needs for each query of a device. Axis 0 is the chunk.
 
     Attributes:
       cotangent: Cotangent dO of the values.
       logsumexp: Logsumexp z over all keys.
-      delta: Number D.
+      delta: D = dO · O - dz.
     """
 
     cotangent: Float[Array, "C B T N E"]
@@ -160,8 +163,8 @@ def attend(
     Args:
       ring: Description of the devices.
       shard: Arrays of this device.
-      known: Result of an earlier call with the same arguments. It is then returned, and only the
-        derivative is computed.
+      known: Result of an earlier call with the same arguments. If it is given, the forward pass is
+        skipped.
     """
     return _attend(ring, *mark_varying((shard, known), varying_axes(shard)))
 
@@ -230,16 +233,16 @@ def _attend_backward(ring: Ring, residuals: Any, cotangents: Any):
         query, variant, key, value = _differentiate_block(ring, call, _select(rows, pair[0]))
         return query, (key, value), variant
 
-    def visit_keys(pair: Pair, own: Any, parcel: Any, keys: Keys, source: Array) -> Any:
+    def visit_keys(pair: Pair, own: Any, sums: Any, keys: Keys, source: Array) -> Any:
         added = differentiate(pair, shard._replace(keys=keys), rows, key_device=source)
         own = _add(own[0], pair[0], added[0]), jax.tree.map(jnp.add, own[1], added[2])
-        return own, _add(parcel, pair[1], added[1])
+        return own, _add(sums, pair[1], added[1])
 
-    def visit_queries(pair: Pair, own: Any, parcel: Any, arrived: Any, source: Array) -> Any:
+    def visit_queries(pair: Pair, own: Any, sums: Any, arrived: Any, source: Array) -> Any:
         queries, rows = arrived
         added = differentiate(pair, shard._replace(queries=queries), rows, query_device=source)
         own = _add(own[0], pair[1], added[1]), jax.tree.map(jnp.add, own[1], added[2])
-        return own, _add(parcel, pair[0], added[0])
+        return own, _add(sums, pair[0], added[0])
 
     if _count_bytes((queries, rows, query)) < _count_bytes((keys, key_value)):
         (key_value, variant), query = _travel(
@@ -304,54 +307,54 @@ def _make_gradient(query: Any, variant: Any, key: Any, value: Any) -> Shard:
 
 
 def _travel(
-    ring: Ring, visit: Visit, traveller: Any, own: Any, parcel: Any, direction: int = 1
+    ring: Ring, visit: Visit, traveller: Any, own: Any, sums: Any, direction: int = 1
 ) -> tuple[Any, Any]:
-    """Let the keys, or the queries, visit one device after the other, with a parcel of sums.
+    """Let the keys, or the queries, visit one device after the other, with sums for them.
 
     Args:
       ring: Description of the devices.
-      visit: Function of (pair of chunks, own, parcel, traveller that arrived, device it comes
-        from). It returns the new `own`, and the parcel with what this device adds.
+      visit: Function of (pair of chunks, own, sums, traveller that arrived, device it comes from).
+        It returns the new `own`, and the sums with what this device adds.
       traveller: Arrays of this device that travel: its keys, or its queries.
       own: Arrays that stay on this device.
-      parcel: Pytree of zeros that travels with the traveller of this device.
+      sums: Pytree of zeros. The sums travel with the traveller of this device.
       direction: 1 if keys travel, to the device r + 1, or -1 if queries travel, to r - 1.
 
     Returns:
-      The last `own`, and the parcel of this device, after its return.
+      The last `own`, and the sums of this device, after their return.
     """
-    axes = varying_axes((traveller, own, parcel))
-    own, parcel = mark_varying((own, parcel), axes)
+    axes = varying_axes((traveller, own, sums))
+    own, sums = mark_varying((own, sums), axes)
     device = lax.axis_index(ring.axis)
 
-    def step(own: Any, parcel: Any, arrived: Any, number: Any) -> tuple[Any, Any]:
+    def step(own: Any, sums: Any, arrived: Any, number: Any) -> tuple[Any, Any]:
         if not isinstance(number, int) or number > 0:
-            # The parcel arrives while the block is computed. It is not read before.
-            parcel = ring.send(parcel, direction)
+            # The sums arrive while the block is computed. They are not read before.
+            sums = ring.send(sums, direction)
         source = (device + direction * (ring.first - number)) % ring.size
 
         def visit_pair(carry: Any, pair: Pair) -> Any:
             own, added = carry
             return visit(pair, own, added, arrived, source)
 
-        zeros = mark_varying(jax.tree.map(jnp.zeros_like, parcel), axes)
+        zeros = mark_varying(jax.tree.map(jnp.zeros_like, sums), axes)
         own, added = _for_each(ring.pairs, visit_pair, (own, zeros))
-        return own, jax.tree.map(jnp.add, parcel, added)
+        return own, jax.tree.map(jnp.add, sums, added)
 
     def step_and_send(carry: Any, number: Any) -> tuple[Any, None]:
-        own, parcel, arrived = carry
+        own, sums, arrived = carry
         following = ring.send(arrived, direction)  # It travels during the step.
-        return (*step(own, parcel, arrived, number), following), None
+        return (*step(own, sums, arrived, number), following), None
 
-    carry = own, parcel, ring.send(traveller, -direction * ring.first)
+    carry = own, sums, ring.send(traveller, -direction * ring.first)
     last = ring.steps - 1
     if ring.steps <= MOST_UNROLLED:
         for number in range(last):
             carry, _ = step_and_send(carry, number)
     else:
         carry, _ = lax.scan(step_and_send, carry, jnp.arange(last, dtype=jnp.int32))
-    own, parcel = step(*carry, last)
-    return own, ring.send(parcel, direction * (ring.first - last))
+    own, sums = step(*carry, last)
+    return own, ring.send(sums, direction * (ring.first - last))
 
 
 def select_block(
@@ -436,10 +439,11 @@ def _differentiate_block(
         (values, block_logsumexp), transpose = jax.vjp(
             functools.partial(_attend_to_block, ring, call), *inputs
         )
-        share = _share(block_logsumexp, rows.logsumexp)
-        block_cotangent = (_per_value(share) * rows.cotangent).astype(values.dtype)
-        products = (block_cotangent.astype(share.dtype) * values.astype(share.dtype)).sum(axis=-1)
-        gradients = transpose((block_cotangent, jnp.swapaxes(products, 1, 2) - share * rows.delta))
+        fraction = _fraction(block_logsumexp, rows.logsumexp)
+        block_cotangent = (_align_with_values(fraction) * rows.cotangent).astype(values.dtype)
+        products = block_cotangent.astype(fraction.dtype) * values.astype(fraction.dtype)
+        products = jnp.swapaxes(products.sum(axis=-1), 1, 2)
+        gradients = transpose((block_cotangent, products - fraction * rows.delta))
         return jax.tree.map(lambda x: x.astype(promote(x.dtype)), gradients)
 
     return _run_if_visible(call, run, lambda: _zeros_like(inputs))
@@ -453,8 +457,8 @@ def _receive_in_block(ring: Ring, call: AttentionCall, logsumexp: Logsumexp) -> 
             return _attend_to_block(ring, call, call.query, call.variant, call.key, value)
 
         values, transpose, block_logsumexp = jax.vjp(attend_to, call.value, has_aux=True)
-        share = _per_value(_share(block_logsumexp, logsumexp))
-        (received,) = transpose(share.astype(values.dtype))
+        fraction = _align_with_values(_fraction(block_logsumexp, logsumexp))
+        (received,) = transpose(fraction.astype(values.dtype))
         return received.astype(promote(received.dtype))
 
     return _run_if_visible(call, run, lambda: _zeros_like(call.value))
@@ -511,17 +515,17 @@ def merge(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Arra
     total = weights[0] + weights[1]
     is_empty = total == 0
     total = jnp.where(is_empty, 1, total)
-    values = _per_value(weights[0]) * first[0] + _per_value(weights[1]) * second[0]
+    values = _align_with_values(weights[0]) * first[0] + _align_with_values(weights[1]) * second[0]
     logsumexp = jnp.where(is_empty, -jnp.inf, peak + jnp.log(total))
-    return values / _per_value(total), logsumexp
+    return values / _align_with_values(total), logsumexp
 
 
-def _share(part: Logsumexp, whole: Logsumexp) -> Logsumexp:
-    """Return exp(part - whole), the share of a block. It is 0 if the block has no visible key."""
+def _fraction(part: Logsumexp, whole: Logsumexp) -> Logsumexp:
+    """Return exp(part - whole), the c_b of a block. It is 0 if the block has no visible key."""
     return jnp.exp(jnp.where(jnp.isfinite(part), part - whole, -jnp.inf))
 
 
-def _per_value(numbers: Logsumexp) -> Float[Array, "B T N 1"]:
+def _align_with_values(numbers: Logsumexp) -> Float[Array, "B T N 1"]:
     """Return one number for each query, in a shape that multiplies the values."""
     return jnp.swapaxes(numbers, 1, 2)[..., None]
 

@@ -20,7 +20,7 @@ from distattn_jax.attention.near_keys import list_halos
 SEQUENCE_AXES = ("sequence", "context")  # names of mesh axes of type Auto that shard a sequence
 ORDERS = ("contiguous", "balanced")
 STRATEGIES = ("ring", "gather")
-# Bytes of the keys and values of a whole sequence that each device may gather without being asked.
+# Up to this number of bytes of all keys and values, gathering is the default.
 LARGEST_GATHERED = 16 * 2**20
 
 
@@ -35,8 +35,8 @@ class ShardedSequence:
       order: "contiguous" if each device has consecutive positions. "balanced" if query, key, value,
         segments and masks were reordered by `to_balanced_order`, so that all devices have the same
         work under a causal mask. The outputs then have this order, too.
-      strategy: "ring" if keys travel from device to device, "gather" if each device gathers all
-        keys. None selects one.
+      strategy: "ring" if keys or queries travel from device to device, "gather" if each device
+        gathers all keys. None selects one.
     """
 
     axis: str | tuple[str, ...] | None = None
@@ -69,7 +69,7 @@ class SequenceAxis(NamedTuple):
 
     @property
     def manual_shards(self) -> int:
-        """Number of times that the whole sequence is longer than the arrays of the call."""
+        """Length of the whole sequence, divided by that of the arrays of the call."""
         return self.size if self.is_manual else 1
 
 
@@ -102,7 +102,7 @@ class Plan(NamedTuple):
         near = ""
         if self.halos:
             distances = " or ".join(map(str, self.halos))
-            near = f", or one step with {distances} keys of each neighbour if all heads are local"
+            near = f", or one step with {distances} keys of each neighbour if all heads look near"
         return f"{self.strategy} over {self.shards} shards, {steps}{exchange}{near}: {self.reason}"
 
 
@@ -182,6 +182,11 @@ def _check_lengths(axis: SequenceAxis, query: Array, key: Array) -> None:
     pieces = (1 if axis.is_manual else axis.size) * (2 if is_balanced else 1)
     for name, array in (("query", query), ("key", key)):
         if isinstance(array.shape[1], int) and array.shape[1] % pieces:
+            if axis.is_manual:
+                raise ValueError(
+                    f"{name} must have an even length on each device, because a shard in balanced "
+                    f"order has two chunks; got {array.shape[1]}."
+                )
             chunks = " into two chunks each" * is_balanced
             raise ValueError(
                 f"{name} must have a length that the {axis.size} shards of the mesh axis "
@@ -194,7 +199,7 @@ def make_plan(call: AttentionCall, name: str | None, axis: SequenceAxis) -> Plan
     """Choose the strategy of a call.
 
     Args:
-      call: Arguments of one device.
+      call: Arguments of one device. Lengths and offset are those of the whole sequence.
       name: Name of the implementation, or None.
       axis: Mesh axis that shards the sequence.
     """
@@ -219,7 +224,7 @@ def _count_steps(call: AttentionCall, axis: SequenceAxis) -> tuple[int, int]:
     """Return `first` and `steps` of a ring: a window makes distant shards unnecessary.
 
     A window of a size up to that of a shard needs the own shard, and one shard on each side that
-    the window has. If positions of queries and keys are not known to be equal, or not in order, all
+    the window has. If query i and key i may have different positions, or the order is balanced, all
     shards are visited.
     """
     options, length = call.options, call.key.shape[1]
@@ -256,14 +261,13 @@ def _choose_strategy(
         return named, "the call names it"
     if steps < axis.size:
         return "ring", f"the window needs {steps} of {axis.size} shards"
-    batch, length, heads, _ = call.query.shape
+    _, length, heads, _ = call.query.shape
     # Keys are as wide as queries, and values are as wide as outputs.
     ratio = axis.size * call.key.shape[1] * call.key.shape[2] / (length * heads)
     if ratio <= 1:
         return "gather", "all keys and values are not larger than the queries of one device"
-    width = call.key.shape[3] + call.value.shape[3]
-    size = batch * axis.size * call.key.shape[1] * call.key.shape[2] * width
-    mebibytes = size * call.key.dtype.itemsize / 2**20
-    if mebibytes * 2**20 <= LARGEST_GATHERED:
+    size = axis.size * sum(x.size * x.dtype.itemsize for x in (call.key, call.value))
+    mebibytes = size / 2**20
+    if size <= LARGEST_GATHERED:
         return "gather", f"all keys and values are small, {mebibytes:.1f} MiB"
     return "ring", f"all keys and values would be {mebibytes:.0f} MiB on each device"

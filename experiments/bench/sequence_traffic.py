@@ -58,13 +58,13 @@ def make_calls(length: int, devices: int) -> dict[str, Call]:
     sizes = Shape(1, HEADS, length, WIDTH)
     local = variants.distance_aware(sizes, jax.random.key(0), weights=(LOCAL, LOCAL))
     falling = TwoSided(None, (), (jnp.ones((HEADS, 2)),), ("alibi",))
-    share = length // devices
+    shard = length // devices
     return {
         "all keys": Call(DotProduct(), {}),
         "causal": Call(DotProduct(), {"is_causal": True}),
-        "window of one share on both sides": Call(DotProduct(), {"local_window_size": share}),
-        "window of one share before the query": Call(
-            DotProduct(), {"local_window_size": share, "is_causal": True}
+        "window of one shard on both sides": Call(DotProduct(), {"local_window_size": shard}),
+        "window of one shard before the query": Call(
+            DotProduct(), {"local_window_size": shard, "is_causal": True}
         ),
         "all heads local": Call(local, {}, branch=0),
         "all heads forget": Call(falling, {}, branch=0),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.bench import tpu_cases
-from experiments.bench.tpu_programs import Case
+from experiments.bench.tpu_programs import OPTIONS, Case
 from experiments.papers.formatting import NOT_RUN_SENTENCE, markdown_table
 
 KERNELS = {  # name of our kernel: title, and beginning of the name of splash attention's kernel
@@ -230,7 +230,8 @@ def format_sequence(cases: Results) -> str:
             if permutes:
                 total = permutes["asynchronous"] + permutes["synchronous"]
                 cells[2] = "{asynchronous} of {total}, {enclosing}".format(total=total, **permutes)
-        name = case.program.replace("_", " ")
+        is_option = case.program in OPTIONS
+        name = case.program.replace("_", " ") + " distance aware" * is_option
         rows.append([f"{name}, {case.sizes.length:,} tokens", str(case.sequence), *cells])
     header = ["call and gradients", "devices", "MiB per device", "of these temporary"]
     return markdown_table([*header, "permutes: asynchronous, around a kernel"], rows) + "\n"

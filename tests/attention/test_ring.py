@@ -300,6 +300,19 @@ def test_errors_name_the_argument(message):
         jax.eval_shape(functools.partial(attention, **arguments))
 
 
+def test_shards_in_balanced_order_have_two_chunks():
+    sequence = ShardedSequence("sequence", order="balanced")
+    shard = PartitionSpec(None, "sequence")
+    attend = jax.shard_map(
+        lambda x: attention(x, x, x, DotProduct(), sequence=sequence).values,
+        mesh=make_mesh(LINE, AUTO),
+        in_specs=shard,
+        out_specs=shard,
+    )
+    with pytest.raises(ValueError, match=r"query must have an even length on each device.* got 1"):
+        jax.eval_shape(attend, ONES[:, :8])
+
+
 def test_a_key_must_be_sharded_like_the_query():
     mesh = make_mesh(LINE, EXPLICIT)
     with jax.set_mesh(mesh):

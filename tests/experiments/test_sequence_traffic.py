@@ -54,12 +54,12 @@ def test_heads_that_look_near_send_the_same_bytes_at_every_length(name, mesh):
 @pytest.mark.parametrize(
     ("name", "steps"),
     [
-        ("window of one share before the query", 2),
-        ("window of one share on both sides", 3),
+        ("window of one shard before the query", 2),
+        ("window of one shard on both sides", 3),
         ("all keys", DEVICES),
     ],
 )
-def test_a_window_of_one_share_needs_two_or_three_steps(name, steps, mesh):
+def test_a_window_of_one_shard_needs_two_or_three_steps(name, steps, mesh):
     assert count_steps(make_calls(LENGTHS[0], DEVICES)[name], LENGTHS[0], mesh) == steps
 
 
