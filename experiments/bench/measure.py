@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from experiments.bench.cases import ALL_CASES, Operands, draw_operands, shard
 from experiments.bench.memory import explain_lack_of_memory
-from experiments.bench.processes import measure_in_processes
+from experiments.bench.processes import Limits, measure_in_processes
 from experiments.bench.programs import Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
@@ -17,6 +17,8 @@ from experiments.bench.timing import measure_errors, select_large_errors, time_p
 # Part of the remaining time after which no further case is compiled, and part after which processes
 # that still compile are ended.
 COMPILE_SHARES = 0.6, 0.8
+LEAST_TIME = 300  # seconds after which the process that times a case is ended
+SECONDS_PER_REPEAT = 60  # the same for each repeat, if this is more
 WRONG = "wrong:"  # begins the message of a case with large errors
 
 
@@ -47,8 +49,9 @@ def measure_shape(
     """Yield the row of each case of a shape, in the order of `cases`.
 
     A case that does not start before the deadline has no row. With several processes, all cases
-    are compiled before the first case is timed. To leave time for the timings, compilation stops
-    when `COMPILE_SHARES` of the remaining time are used.
+    are compiled before the first case is timed. To leave time for the timings, no compilation
+    starts after the first of `COMPILE_SHARES` of the remaining time, and compilations that still
+    run after the second are ended. Their cases have no row.
 
     Args:
       name: Name of the shape.
@@ -72,8 +75,9 @@ def measure_shape(
         report(f"{name}: compiled {counts} in {seconds:.0f} s, processes: {settings.processes}")
 
     last_start, end = (began + share * (settings.deadline - began) for share in COMPILE_SHARES)
+    limits = Limits(last_start, end, timing=max(LEAST_TIME, SECONDS_PER_REPEAT * settings.repeats))
     for case, row in measure_in_processes(
-        cases, start, settings.processes, last_start, end, report_compiled
+        cases, start, settings.processes, limits, report_compiled
     ):
         failed = isinstance(row, ChildProcessError | TimeoutError)
         yield Row(name, case, message=describe_failure(row)) if failed else row

@@ -33,12 +33,16 @@ def explain_lack_of_memory(programs: Programs) -> str:
 def measure_program(program: Any) -> int:
     """Return the bytes of the inputs, outputs and temporaries of a compiled program.
 
-    The result is 0 if the compiler does not report them.
+    The devices of a CPU share its memory: their bytes are added. The result is 0 if the compiler
+    does not report them.
     """
     memory = program.memory_analysis()
     if memory is None:
         return 0
-    return memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    shardings = jax.tree.leaves((program.input_shardings, program.output_shardings))
+    devices = max(len(sharding.device_set) for sharding in shardings)
+    sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
+    return devices * sum(sizes)
 
 
 def find_free_memory() -> int | None:

@@ -29,8 +29,10 @@ from experiments.bench.cases import (
     shard,
 )
 from experiments.bench.shapes import Shape
+from experiments.bench.workers import QUICK_COMPILATION
 
 FAILED = "failed:"  # begins the message of a case that ended with an unexpected error
+REFUSED = "refused:"  # begins the message of a case that `attention` does not support
 MAX_REFERENCE_BYTES = 2**30  # of a (T, S, H) array of all heads that are checked
 NUDGE = 1e-12
 TERMS = 8  # parts of the gradient of a parameter, for each example: see `_compile_expected`
@@ -46,8 +48,8 @@ class Programs(NamedTuple):
     Attributes:
       single: Program that runs a single forward and backward pass.
       forward: Program that runs all timed forward passes, one after the other.
-      both: Program that runs all timed forward and backward passes, one after the other. Both timed
-        programs are None if nothing is timed.
+      both: Program that runs all timed forward and backward passes, one after the other. `forward`
+        and `both` are None if no call is timed.
       expected: Program that computes the correct outputs and gradients of the checked heads (see
         `select_heads`), in float32. The gradients of parameters have an additional leading axis of
         terms. Their sum over this axis is the correct gradient.
@@ -77,7 +79,7 @@ def try_compiling(case: Case, shape: Shape, dtype: str) -> Programs | str:
             with _use_mesh(case):
                 jax.eval_shape(make_forward(case), operands)
         except ValueError as error:
-            return f"refused: {error}".splitlines()[0]
+            return f"{REFUSED} {error}".splitlines()[0]
         return compile_case(case, operands, shape.calls)
     except Exception as error:  # A case that fails must not stop the other cases.
         return describe_failure(error)
@@ -224,11 +226,7 @@ def _compile_expected(case: Case, operands: Operands) -> Any:
     with jax.default_matmul_precision("highest"):
         lowered = jax.jit(compute).lower(operands)
     # The program runs once. Searching for its fastest matrix products would take minutes.
-    fast: dict[str, str | bool] = {
-        "xla_gpu_autotune_level": "0",
-        "xla_gpu_enable_triton_gemm": False,
-    }
-    return lowered.compile(compiler_options=fast)
+    return lowered.compile(compiler_options=QUICK_COMPILATION)
 
 
 def _select_term(cotangent: Attended, number: Array) -> Attended:

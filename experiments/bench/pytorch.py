@@ -20,6 +20,7 @@ import numpy as np
 from distattn_jax.attention import alibi_slopes, t5_buckets
 from experiments.bench.cases import REFERENCE_CASE
 from experiments.bench.measure import Settings
+from experiments.bench.programs import REFUSED
 from experiments.bench.shapes import Shape
 from experiments.bench.table import Row
 from experiments.bench.variants import DEVIATION, GLOBAL, LOCAL, MAX_DISTANCE, V
@@ -221,7 +222,7 @@ def _try_timing(call: Callable[[], Any], calls: int, repeats: int) -> tuple[floa
 
 def _describe(error: Exception) -> str:
     """Return the message that the table shows for an error of PyTorch."""
-    return f"refused: {(str(error) or repr(error)).splitlines()[0]}"
+    return f"{REFUSED} {(str(error) or repr(error)).splitlines()[0]}"
 
 
 def _milliseconds(call: Callable[[], Any], calls: int, repeats: int) -> float:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from experiments.bench.cases import CASES, Case, Operands, draw_operands
+from experiments.bench.cases import CASES, FORMS, Case, Operands, draw_operands
 from experiments.bench.measure import WRONG
-from experiments.bench.programs import FAILED, Programs, describe_failure, try_compiling
+from experiments.bench.programs import REFUSED, Programs, describe_failure, try_compiling
 from experiments.bench.shapes import Shape
 from experiments.bench.timing import measure_errors, select_large_errors
 from experiments.bench.variants import adapted, transformer_xl
@@ -34,7 +34,7 @@ DTYPES = {"gpu": ("bfloat16", "float16"), "tpu": ("bfloat16", "float32")}  # by 
 CORRECT = "correct"
 OTHER_BITS = "other bits:"  # begins the message of a call whose repetition gave other bits
 UNFINISHED = "unfinished:"  # begins the message of a call that took too long
-BAD = (WRONG, FAILED, OTHER_BITS, UNFINISHED)
+GOOD = (CORRECT, REFUSED)  # A call is bad unless its message begins with one of these.
 
 
 class RandomCall(NamedTuple):
@@ -119,7 +119,7 @@ def check_call(programs: Programs, operands: Operands) -> str:
       operands: Inputs of the programs.
 
     Returns:
-      The word `CORRECT` or one of `BAD`, followed by all errors.
+      The word `CORRECT`, `WRONG`, `OTHER_BITS` or `FAILED`, followed by all errors.
     """
     try:
         errors = measure_errors(programs, operands)
@@ -157,7 +157,7 @@ def check_random_calls(
         report(line)
         left_out.remove(call)
         counts[result.partition(":")[0]] += 1
-        if result.startswith(BAD):
+        if not result.startswith(GOOD):
             bad.append(line)
     summary = ", ".join(f"{count} {word}" for word, count in counts.items())
     named = f": {_list_numbers(left_out)}" if left_out else ""
@@ -174,7 +174,10 @@ def _check_all(
             if time.monotonic() <= deadline:
                 yield call, try_call(call)
         return
-    for call, result in run_tasks(_try_one_of_many, calls, processes, deadline, call_limit):
+    results = run_tasks(
+        _try_one_of_many, calls, processes, deadline, call_limit, _leaves_device_usable
+    )
+    for call, result in results:
         if isinstance(result, TimeoutError):
             result = f"{UNFINISHED} {result}"
         elif isinstance(result, ChildProcessError):
@@ -182,8 +185,14 @@ def _check_all(
         yield call, result
 
 
+def _leaves_device_usable(result: Any) -> bool:
+    """Return False if a call failed. After some errors, its process can use the GPU no longer."""
+    return isinstance(result, str) and result.startswith((*GOOD, WRONG, OTHER_BITS))
+
+
 def _list_numbers(calls: Iterable[RandomCall]) -> str:
-    """Return the numbers of calls for each implementation, as text such as "pallas 3, 5-8"."""
+    """Return the numbers of calls for each form of the kernels, as text: "portable 3, 5-8"."""
+    forms = {implementation: form for form, implementation in FORMS.items()}
     parts = []
     for name, group in itertools.groupby(calls, lambda call: call.case.implementation):
         numbers = [call.number for call in group]
@@ -191,7 +200,7 @@ def _list_numbers(calls: Iterable[RandomCall]) -> str:
         ends = [number for number in numbers if number + 1 not in numbers]
         pairs = zip(starts, ends, strict=True)
         ranges = (str(start) if start == end else f"{start}-{end}" for start, end in pairs)
-        parts.append(f"{name} {', '.join(ranges)}")
+        parts.append(f"{forms.get(name, name)} {', '.join(ranges)}")
     return "; ".join(parts)
 
 

@@ -46,11 +46,13 @@ class Call(NamedTuple):
       options: Further arguments of `attention`.
       branch: Branch of the program that runs, if the parameters of the variant decide: 0 sends the
         fewest near keys (see `attention.near_keys`), and -1 is the ring.
+      key_heads: Number of heads of keys and values.
     """
 
     variant: Variant
     options: dict[str, Any]
     branch: int = -1
+    key_heads: int = HEADS
 
 
 def make_calls(length: int, devices: int) -> dict[str, Call]:
@@ -61,6 +63,7 @@ def make_calls(length: int, devices: int) -> dict[str, Call]:
     shard = length // devices
     return {
         "all keys": Call(DotProduct(), {}),
+        "all keys, 2 key heads": Call(DotProduct(), {}, key_heads=2),
         "causal": Call(DotProduct(), {"is_causal": True}),
         "window of one shard on both sides": Call(DotProduct(), {"local_window_size": shard}),
         "window of one shard before the query": Call(
@@ -75,7 +78,7 @@ def count_steps(call: Call, length: int, mesh: Mesh) -> int:
     """Return the number of blocks of keys that each device attends to."""
     if call.branch >= 0:
         return 1
-    query, key, value = _make_types(length, mesh)
+    query, key, value = _make_types(length, mesh, call.key_heads)
     with jax.set_mesh(mesh):
         explanation = explain_implementation(query, key, value, call.variant, **_options(call))
     plan = explanation.sequence
@@ -99,7 +102,7 @@ def count_sent_bytes(call: Call, length: int, mesh: Mesh, *, backward: bool) -> 
 
     program = jax.grad(attend, (0, 1, 2, 3)) if backward else attend
     with jax.set_mesh(mesh), mock.patch.object(derivative, "fused_attention", _return_zeros):
-        traced = jax.make_jaxpr(program)(*_make_types(length, mesh), call.variant)
+        traced = jax.make_jaxpr(program)(*_make_types(length, mesh, call.key_heads), call.variant)
     return _count_bytes(traced.jaxpr, call.branch)
 
 
@@ -142,7 +145,8 @@ def count_tiles(call: Call, length: int, mesh: Mesh) -> list[int]:
         )
         return _return_zeros(make_kernels, plan, operands)
 
-    arrays = [jnp.zeros(x.shape, x.dtype, device=x.sharding) for x in _one_head(length, mesh)]
+    one_head = _make_types(length, mesh, key_heads=1, heads=1)
+    arrays = [jnp.zeros(x.shape, x.dtype, device=x.sharding) for x in one_head]
     call = call._replace(options=call.options | {"implementation": "pallas"})
     with jax.set_mesh(mesh), mock.patch.object(derivative, "fused_attention", count):
         outputs = jax.jit(functools.partial(attention, **_options(call)))(*arrays, call.variant)
@@ -162,14 +166,15 @@ def _options(call: Call) -> dict[str, Any]:
     return call.options | {"sequence": ShardedSequence(strategy="ring")}
 
 
-def _make_types(length: int, mesh: Mesh, heads: int = HEADS) -> list[jax.ShapeDtypeStruct]:
+def _make_types(
+    length: int, mesh: Mesh, key_heads: int, heads: int = HEADS
+) -> list[jax.ShapeDtypeStruct]:
+    """Return the shapes, dtypes and shardings of query, key and value."""
     place = NamedSharding(mesh, PartitionSpec(None, "sequence"))
-    shape = 1, length, heads, WIDTH
-    return [jax.ShapeDtypeStruct(shape, jnp.bfloat16, sharding=place)] * 3
-
-
-def _one_head(length: int, mesh: Mesh) -> list[jax.ShapeDtypeStruct]:
-    return _make_types(length, mesh, heads=1)
+    return [
+        jax.ShapeDtypeStruct((1, length, count, WIDTH), jnp.bfloat16, sharding=place)
+        for count in (heads, key_heads, key_heads)
+    ]
 
 
 def main() -> None:

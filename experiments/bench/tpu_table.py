@@ -230,8 +230,8 @@ def format_sequence(cases: Results) -> str:
             if permutes:
                 total = permutes["asynchronous"] + permutes["synchronous"]
                 cells[2] = "{asynchronous} of {total}, {enclosing}".format(total=total, **permutes)
-        is_option = case.program in OPTIONS
-        name = case.program.replace("_", " ") + " distance aware" * is_option
+        suffix = " distance aware" if case.program in OPTIONS else ""
+        name = case.program.replace("_", " ") + suffix
         rows.append([f"{name}, {case.sizes.length:,} tokens", str(case.sequence), *cells])
     header = ["call and gradients", "devices", "MiB per device", "of these temporary"]
     return markdown_table([*header, "permutes: asynchronous, around a kernel"], rows) + "\n"

@@ -6,17 +6,23 @@ task after another. A process that hangs or crashes is replaced, and loses only 
 
 import collections
 import contextlib
-import math
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, TypeVar
 
 GRACE = 5  # seconds in which processes may end by themselves
-# XLA times several kernels for each matrix product. Processes that share a GPU delay each other's
-# timings, which then take minutes. Triton is turned off too: without timings, its kernels are slow.
-QUICK_COMPILATION = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+LONGEST_WAIT = 3600  # seconds. Pipes refuse a wait of weeks: whoever waits longer waits again.
+# XLA times several kernels for each matrix product. This takes seconds, and minutes if processes
+# that share a GPU delay each other's timings. Triton is turned off too: without timings, its
+# kernels are slow.
+QUICK_COMPILATION: dict[str, str | bool] = {
+    "xla_gpu_autotune_level": "0",
+    "xla_gpu_enable_triton_gemm": False,
+}
 
 Task = TypeVar("Task")
 
@@ -41,10 +47,15 @@ class Worker(NamedTuple):
 
 
 def start_worker(run: Callable[..., None], *arguments: Any) -> Worker:
-    """Spawn a process that calls `run(connection, *arguments)`, with its end of a pipe."""
+    """Spawn a process that calls `run(connection, *arguments)`, with its end of a pipe.
+
+    The process ends when this process has ended, even if this process was killed.
+    """
     context = multiprocessing.get_context("spawn")  # A fork would copy the state of the GPU.
     our_end, other_end = context.Pipe()
-    process = context.Process(target=run, args=(other_end, *arguments), daemon=True)
+    process = context.Process(
+        target=_run_while_parent_lives, args=(run, other_end, *arguments), daemon=True
+    )
     process.start()
     other_end.close()  # Only the process holds it now, so that the pipe closes when it ends.
     return Worker(process, our_end)
@@ -67,6 +78,7 @@ def run_tasks(
     processes: int,
     deadline: float,
     seconds: float,
+    may_reuse: Callable[[Any], bool] = lambda result: True,
 ) -> Iterator[tuple[Task, Any]]:
     """Run tasks in parallel processes, and yield each task and its result when the task ends.
 
@@ -77,6 +89,8 @@ def run_tasks(
       deadline: Value of `time.monotonic()` at which all processes are ended. Tasks that have not
         ended then are not yielded.
       seconds: Time after which a task is ended. It includes the start of a new process.
+      may_reuse: Function of a result. If it returns False, the process of the task is ended,
+        because an error may have left its device unusable.
 
     Yields:
       Task and result. The result is a TimeoutError if the task took too long, and a
@@ -94,8 +108,7 @@ def run_tasks(
                     worker.connection.send(waiting[0])
                 running[worker] = waiting.popleft(), time.monotonic() + seconds
             next_limit = min(deadline, *(limit for _, limit in running.values()))
-            left = None if math.isinf(next_limit) else max(0, next_limit - time.monotonic())
-            ready = wait([worker.connection for worker in running], left)
+            ready = wait([worker.connection for worker in running], seconds_until(next_limit))
             now = time.monotonic()
             for worker, (task, limit) in list(running.items()):
                 if worker.connection in ready:
@@ -106,11 +119,18 @@ def run_tasks(
                 else:
                     continue
                 del running[worker]
-                if worker.process.is_alive():
+                if may_reuse(result):
                     idle.append(worker)
+                else:
+                    end_workers([worker])
                 yield task, result
     finally:
         end_workers([*running, *idle])
+
+
+def seconds_until(end: float) -> float:
+    """Return the seconds until a value of `time.monotonic()`: from 0 to `LONGEST_WAIT`."""
+    return min(LONGEST_WAIT, max(0, end - time.monotonic()))
 
 
 def compile_quickly(environment: MutableMapping[str, str]) -> None:
@@ -118,7 +138,21 @@ def compile_quickly(environment: MutableMapping[str, str]) -> None:
 
     XLA uses the last value of a flag. The flags of the user come last, so that they win.
     """
-    environment["XLA_FLAGS"] = f"{QUICK_COMPILATION} {environment.get('XLA_FLAGS', '')}".strip()
+    flags = (f"--{name}={str(value).lower()}" for name, value in QUICK_COMPILATION.items())
+    environment["XLA_FLAGS"] = " ".join([*flags, environment.get("XLA_FLAGS", "")]).strip()
+
+
+def _run_while_parent_lives(run: Callable[..., None], *arguments: Any) -> None:
+    """Call a function in a worker, and end the worker when its parent has ended."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker has a parent"
+
+    def exit_after_parent() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=exit_after_parent, daemon=True).start()
+    run(*arguments)
 
 
 def _serve(connection: Connection, function: Callable[[Any], Any]) -> None:

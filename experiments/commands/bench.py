@@ -144,7 +144,8 @@ class Bench(Options):
     )
     limit: float = option(
         0.0,
-        "seconds after which no further case starts, and --random-calls are ended; 0: no limit",
+        "seconds after which no further case and no random call starts, and on a GPU, random calls "
+        "that still run are ended; 0: no limit",
     )
     output: str = option(
         "", "folder for bench.json and bench.png; empty: write no files", changes_result=False
@@ -166,7 +167,7 @@ class Bench(Options):
             raise ValueError("random_calls must be used with check, without output and json.")
         for name in ("first_call", "forms", "call_limit"):
             if getattr(self, name) != getattr(Bench, name) and not self.random_calls:
-                raise ValueError(f"{name} must be used with --random-calls.")
+                raise ValueError(f"{name} must be used with random_calls.")
         if self.add and not self.output:
             raise ValueError("add must be used with output, the folder of the bench.json.")
         if self.json and self.draw:
@@ -284,9 +285,11 @@ def check_calls(bench: Bench, started: float) -> list[str]:
       started: Value of `time.monotonic()` at the start of the command.
     """
     calls = draw_calls(bench)
-    compile_quickly(os.environ)
-    # A TPU belongs to this process.
-    processes = 0 if jax.default_backend() == "tpu" else count_processes(bench)
+    if jax.default_backend() == "tpu":
+        processes = 0  # A TPU belongs to this process.
+    else:
+        processes = count_processes(bench)
+        compile_quickly(os.environ)
     deadline, call_limit = find_deadline(bench, started), bench.call_limit or math.inf
     return check_random_calls(calls, processes, deadline, call_limit)
 

@@ -4,6 +4,7 @@ import argparse
 import collections
 import concurrent.futures
 import itertools
+import math
 import os
 import re
 import shlex
@@ -249,7 +250,8 @@ def run_job(job: Job, deadline: float, *, share_device: bool) -> str:
                 env=environment,
             )
             try:
-                process.wait(deadline - time.monotonic())
+                left = None if deadline == math.inf else deadline - time.monotonic()
+                process.wait(left)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGTERM)
                 try:

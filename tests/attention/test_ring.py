@@ -18,7 +18,6 @@ from distattn_jax.attention import (
     attention,
     explain_implementation,
     from_balanced_order,
-    ring,
     to_balanced_order,
     variant,
 )
@@ -142,24 +141,6 @@ def compare_with_one_device(name, mesh_sizes, kind, options, strategy):
 @pytest.mark.parametrize("name", RING_CASES)
 def test_a_ring_of_devices_equals_one_device(name):
     compare_with_one_device(*RING_CASES[name], "ring")
-
-
-@pytest.mark.parametrize(("key_heads", "direction"), [(2, 1), (4, -1)])
-def test_the_backward_pass_sends_what_is_smaller(key_heads, direction, monkeypatch):
-    """Keys travel to the next device of the ring, and queries to the device before."""
-    directions = []
-
-    def travel(*arguments, **options):
-        directions.append(options.get("direction", 1))
-        return original(*arguments, **options)
-
-    original = ring._travel
-    monkeypatch.setattr(ring, "_travel", travel)
-    query, key = jnp.ones((1, 16, 4, 8)), jnp.ones((1, 16, key_heads, 8))
-    gradient = jax.grad(lambda *x: attention(*x, DotProduct(), sequence=RING).values.sum())
-    with jax.set_mesh(make_mesh(LINE, AUTO)):
-        jax.eval_shape(gradient, query, key, key)
-    assert directions == [1, direction]
 
 
 @jax.enable_x64(True)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import multiprocessing
 import sys
 import time
 
@@ -11,9 +12,9 @@ import pytest
 
 from distattn_jax.attention import attention
 from experiments.__main__ import main
-from experiments.bench import by_hand, cases, processes, programs, pytorch, shapes, timing
+from experiments.bench import by_hand, cases, measure, programs, pytorch, shapes, timing
 from experiments.bench.measure import Settings
-from experiments.bench.processes import measure_in_processes
+from experiments.bench.processes import Limits, measure_in_processes
 from experiments.bench.table import Row, add_rates, format_comparison, format_ratios, format_row
 from experiments.commands import bench
 
@@ -278,29 +279,57 @@ def test_cases_are_measured_in_their_own_processes(capsys):
 def test_a_process_that_crashes_is_an_error_of_its_case(start):
     """The first process crashes instead of compiling its case, and the second while timing it."""
     counts = []
-    results = dict(measure_in_processes(["name"], start, 2, np.inf, np.inf, counts.append))
+    results = dict(measure_in_processes(["name"], start, 2, Limits(), counts.append))
     assert str(results["name"]) == "its process ended with exit code 1"
     assert counts == [1]
 
 
 def test_no_case_is_compiled_after_its_deadline():
     counts = []
-    assert not [*measure_in_processes(["name"], sys.exit, 2, -np.inf, np.inf, counts.append)]
+    limits = Limits(last_start=-np.inf)
+    assert not [*measure_in_processes(["name"], sys.exit, 2, limits, counts.append)]
     assert counts == [0]
 
 
-def test_processes_that_hang_are_ended(monkeypatch):
-    """A process sleeps instead of compiling its case. Another sleeps instead of timing it."""
+@pytest.mark.usefixtures("no_process_is_left")
+def test_processes_that_still_compile_are_ended():
+    """Two processes sleep instead of compiling their cases."""
     counts = []
-    end = time.monotonic() + 2
-    times = [*measure_in_processes([1000, 0], time.sleep, 2, np.inf, end, counts.append)]
+    limits = Limits(compile_end=time.monotonic() + 3)
+    times = [*measure_in_processes([1000, 0, 1001], time.sleep, 2, limits, counts.append)]
     assert [case for case, _ in times] == [0]
-    assert counts == [1]
-    monkeypatch.setattr(processes, "LONGEST_TIMING", 0.5)
-    sleep_later = functools.partial(functools.partial, time.sleep)
-    (result,) = measure_in_processes([1000], sleep_later, 2, np.inf, np.inf, counts.append)
-    assert (result[0], str(result[1])) == (1000, "no result after 0.5 s")
+    limits = Limits(compilation=3)
+    before = len(multiprocessing.active_children())
+    results = measure_in_processes([1000, 0], time.sleep, 2, limits, counts.append)
+    late, error = next(results)
+    assert (late, str(error)) == (1000, "not compiled after 3 s")
+    assert len(multiprocessing.active_children()) == before + 1  # the process of the other case
+    assert [case for case, _ in results] == [0]
     assert counts == [1, 1]
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+def test_a_process_that_hangs_while_it_times_its_case_is_ended():
+    sleep_later = functools.partial(functools.partial, time.sleep)
+    results = measure_in_processes([1000], sleep_later, 2, Limits(timing=0.5), lambda count: None)
+    assert [(case, str(error)) for case, error in results] == [(1000, "no result after 0.5 s")]
+
+
+@pytest.mark.usefixtures("no_process_is_left")
+def test_no_process_is_left_if_the_results_are_not_read():
+    sleep_later = functools.partial(functools.partial, time.sleep)
+    results = measure_in_processes([0, 1000], sleep_later, 2, Limits(), lambda count: None)
+    assert next(results)[0] == 0
+    results.close()
+
+
+@pytest.mark.parametrize("error", [TimeoutError("no result after 300 s"), ChildProcessError("9")])
+def test_a_case_whose_process_was_ended_has_failed(error, monkeypatch):
+    results = [("vanilla_xla", error)]
+    monkeypatch.setattr(measure, "measure_in_processes", lambda *arguments: results)
+    settings = Settings("float32", repeats=1, processes=2, deadline=np.inf)
+    (row,) = measure.measure_shape("bert", SMALL, ["vanilla_xla"], settings)
+    assert (row.case, row.message) == ("vanilla_xla", f"failed: {error}")
 
 
 def test_attention_written_by_hand_equals_the_reference():

@@ -9,6 +9,7 @@ import pytest
 from distattn_jax.train.options import parse_options
 from experiments.__main__ import main
 from experiments.bench.cases import BASELINES
+from experiments.bench.memory import measure_program
 from experiments.bench.results import add_rows
 from experiments.bench.shapes import SHAPES, choose_calls, name_shape
 from experiments.bench.table import Row, find_baseline
@@ -75,6 +76,15 @@ def test_a_call_that_does_not_fit_into_memory_is_one_line(capsys):
     *_, line = capsys.readouterr().out.splitlines()
     assert line.startswith("vanilla_jax_nn")
     assert "out of memory: the call needs " in line
+
+
+@pytest.mark.usefixtures("eight_devices")
+def test_all_devices_of_a_cpu_share_its_memory():
+    mesh = jax.make_mesh((8,), ("sequence",))
+    place = jax.NamedSharding(mesh, jax.P("sequence"))
+    array = jax.ShapeDtypeStruct((80,), "float32", sharding=place)
+    program = jax.jit(lambda x: x + 1).lower(array).compile()
+    assert measure_program(program) == 2 * 80 * 4  # the input and the output
 
 
 WANTED = "--shape must be B,T,N,H, four whole numbers above 0"

@@ -86,13 +86,16 @@ def test_a_repetition_with_other_bits_is_found(programs_and_inputs):
 
 
 def test_bad_calls_are_returned_and_counted(monkeypatch):
-    results = iter(("correct, same bits: values 1e-3", "wrong: values 1.0", "refused: too wide"))
+    good = "correct, same bits: values 1e-3", "refused: too wide"
+    wrong = "wrong: values 1.0", "out of memory", "needs an NVIDIA GPU"
+    results = iter((*good, *wrong))
     monkeypatch.setattr(random_calls, "try_call", lambda call: next(results))
     lines = []
-    bad = check_random_calls([SMALL] * 3, 0, math.inf, math.inf, lines.append)
-    assert bad == ["0 xla float32 B1 N1 L16 H8 dot_product: wrong: values 1.0"]
-    assert lines[1:2] == bad
-    assert lines[-1] == "3 calls: 1 correct, same bits, 1 wrong, 1 refused; 0 left out"
+    bad = check_random_calls([SMALL] * 5, 0, math.inf, math.inf, lines.append)
+    assert bad == [f"0 xla float32 B1 N1 L16 H8 dot_product: {message}" for message in wrong]
+    assert lines[2:5] == bad
+    counts = "1 correct, same bits, 1 refused, 1 wrong, 1 out of memory, 1 needs an NVIDIA GPU"
+    assert lines[-1] == f"5 calls: {counts}; 0 left out"
 
 
 @pytest.mark.parametrize("processes", [0, 2])
@@ -101,7 +104,7 @@ def test_calls_after_the_deadline_are_named(processes):
     calls = [*(SMALL._replace(number=number) for number in (1, 3, 4, 5, 8, 9)), other]
     lines = []
     assert check_random_calls(calls, processes, -math.inf, math.inf, lines.append) == []
-    assert lines == ["7 calls: none checked; 7 left out: xla 1, 3-5, 8-9; pallas 0"]
+    assert lines == ["7 calls: none checked; 7 left out: xla 1, 3-5, 8-9; fused 0"]
 
 
 def test_calls_that_hang_or_crash_are_bad(monkeypatch):
@@ -136,10 +139,23 @@ def on_gpu(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", os.environ["XLA_FLAGS"])
 
 
-def test_bad_calls_end_the_command_with_an_error(monkeypatch, on_gpu):
-    monkeypatch.setattr(bench, "check_random_calls", lambda calls, *settings: [str(calls[0])])
+@pytest.mark.parametrize(("backend", "processes"), [("gpu", 3), ("tpu", 0)])
+def test_bad_calls_end_the_command_with_an_error(backend, processes, monkeypatch, on_gpu):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    found = []
+
+    def check(calls, processes, deadline, call_limit):
+        found.append((processes, deadline, call_limit))
+        return [str(calls[0])]
+
+    monkeypatch.setattr(bench, "check_random_calls", check)
+    flags = os.environ["XLA_FLAGS"]
+    options = ["--check", "--random-calls", "2", "--processes", "3", "--call-limit", "60"]
     with pytest.raises(SystemExit, match="not deterministic:\n0 pallas"):
-        bench.main(["--check", "--random-calls", "2"])
+        bench.main(options)
+    assert found == [(processes, math.inf, 60)]
+    # Only processes that share a GPU compile quickly.
+    assert (os.environ["XLA_FLAGS"] != flags) == (backend == "gpu")
 
 
 def test_an_interrupted_check_can_be_continued(on_gpu):
@@ -160,9 +176,9 @@ def test_a_tpu_has_no_portable_form(monkeypatch):
     ("options", "message"),
     [
         ({"random_calls": 1}, "random_calls must be used with check"),
-        ({"first_call": 1}, "first_call must be used with --random-calls"),
-        ({"forms": ("fused",)}, "forms must be used with --random-calls"),
-        ({"call_limit": 60.0}, "call_limit must be used with --random-calls"),
+        ({"first_call": 1}, "first_call must be used with random_calls"),
+        ({"forms": ("fused",)}, "forms must be used with random_calls"),
+        ({"call_limit": 60.0}, "call_limit must be used with random_calls"),
         ({"first_call": -1}, "first_call must be at least 0; got -1"),
         ({"call_limit": -1.0}, "call_limit must be at least 0; got -1.0"),
     ],

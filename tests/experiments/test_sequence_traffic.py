@@ -39,6 +39,17 @@ def test_a_ring_sends_the_bytes_of_the_documentation(mesh):
     assert count_sent_bytes(call, length, mesh, backward=True) == forward + backward
 
 
+@pytest.mark.usefixtures("eight_devices")
+def test_the_backward_pass_sends_keys_if_they_are_smaller_than_queries(mesh):
+    """Keys and values travel seven times in each pass, and their gradients nine times."""
+    length = LENGTHS[0]
+    call = make_calls(length, DEVICES)["all keys, 2 key heads"]
+    numbers = length // DEVICES * 2 * (WIDTH + WIDTH)  # keys and values of a device
+    forward, gradients = 7 * 2 * numbers, 9 * 4 * numbers
+    assert count_sent_bytes(call, length, mesh, backward=False) == forward
+    assert count_sent_bytes(call, length, mesh, backward=True) == 2 * forward + gradients
+
+
 @needs_kernels
 @pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize("name", ["all heads local", "all heads forget"])

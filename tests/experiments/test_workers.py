@@ -1,23 +1,19 @@
 """Tasks in other processes: results, crashes, limits, and the end of all processes."""
 
+import fcntl
 import math
-import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from experiments.bench import workers
-from experiments.bench.workers import QUICK_COMPILATION, compile_quickly, run_tasks
+from experiments.bench.workers import compile_quickly, run_tasks
 
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left():
-    """Check that a test has ended all processes."""
-    before = {*multiprocessing.active_children()}
-    yield
-    assert {*multiprocessing.active_children()} <= before
+pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
 def wait_for(path):
@@ -35,10 +31,27 @@ def exit_with(code):
 
 
 def hang(path):
-    """Write a file, and run forever. Only SIGKILL ends this process."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    path.touch()
-    time.sleep(10_000)
+    """Lock a file, write the number of this process to it, and run forever, even after SIGTERM.
+
+    Without a file, return the number at once.
+    """
+    if path is not None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            print(os.getpid(), file=file, flush=True)
+            time.sleep(10_000)
+    return os.getpid()
+
+
+def is_locked(path):
+    """Return True if another process has locked a file. The lock ends with the process."""
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def test_results_come_as_tasks_end(tmp_path):
@@ -60,11 +73,42 @@ def test_a_crash_is_the_result_of_its_task_only():
 
 def test_a_task_that_hangs_is_ended_at_its_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "GRACE", 0.1)
-    paths = [tmp_path / "0", tmp_path / "1"]
-    results = run_tasks(hang, paths, 2, math.inf, 1)
-    assert [(path, str(error)) for path, error in results] == [
-        (path, "no result after 1 s") for path in paths
-    ]
+    path = tmp_path / "process"
+    (task, error), (_, next_process) = run_tasks(hang, [path, None], 1, math.inf, 4)
+    assert (task, str(error)) == (path, "no result after 4 s")
+    assert int(path.read_text()) != next_process  # The next task has another process.
+
+
+@pytest.mark.parametrize(("may_reuse", "processes"), [(True, 1), (False, 2)])
+def test_a_process_is_reused_only_if_its_result_allows_it(may_reuse, processes):
+    results = run_tasks(exit_with, [0, 0], 1, math.inf, math.inf, lambda result: may_reuse)
+    assert len({process for _, process in results}) == processes
+
+
+PARENT = """
+import math, pathlib, sys
+from experiments.bench.workers import run_tasks
+from tests.experiments.test_workers import hang
+
+if __name__ == "__main__":
+    print([*run_tasks(hang, [pathlib.Path(sys.argv[1])], 1, math.inf, math.inf)])
+"""
+
+
+def test_a_process_ends_when_its_parent_is_killed(tmp_path):
+    script, path = tmp_path / "parent.py", tmp_path / "process"
+    script.write_text(PARENT)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, script, path], env=environment)
+    while not (path.exists() and is_locked(path)):
+        assert parent.poll() is None
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    end = time.monotonic() + 60
+    while is_locked(path):
+        assert time.monotonic() < end, "the process has not ended"
+        time.sleep(0.05)
 
 
 def test_the_deadline_ends_all_tasks(tmp_path, monkeypatch):
@@ -81,7 +125,8 @@ def test_no_task_starts_after_the_deadline():
 def test_flags_of_the_user_come_last():
     environment: dict[str, str] = {}
     compile_quickly(environment)
-    assert environment == {"XLA_FLAGS": QUICK_COMPILATION}
+    flags = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false"
+    assert environment == {"XLA_FLAGS": flags}
     environment = {"XLA_FLAGS": "--xla_gpu_autotune_level=1"}
     compile_quickly(environment)
-    assert environment == {"XLA_FLAGS": f"{QUICK_COMPILATION} --xla_gpu_autotune_level=1"}
+    assert environment == {"XLA_FLAGS": f"{flags} --xla_gpu_autotune_level=1"}
