@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from distattn_jax.attention.arguments import Attended, Head, Options
 from distattn_jax.attention.variants import compute_relative_positions
-from distattn_jax.attention.variants.variant import write_as
+from distattn_jax.attention.variants.variant import store_as
 
 
 class QueryBlock(NamedTuple):
@@ -148,7 +148,7 @@ def _masked_softmax_jvp(stored_dtype, primals, tangents):
     weights, logsumexp = masked_softmax(*primals)
     total: Any = 1
     if stored_dtype is not None:
-        weights = write_as(weights, stored_dtype)
+        weights = store_as(weights, stored_dtype)
         # The gradients of the scores of a row must sum to 0. Rounded weights do not sum to 1: hence
         # the division.
         total = weights.sum(axis=-1, keepdims=True)

@@ -58,11 +58,6 @@ def unsupported_reason_on_gpu(call: AttentionCall) -> str | None:
     return None if devices.local_machine().has_gpu else "this machine has no GPU"
 
 
-def _is_narrow(call: AttentionCall) -> bool:
-    """Return True if the weights have 16 bits when they are multiplied by the values."""
-    return call.value.dtype.itemsize <= 2
-
-
 def _has_large_tiles(call: AttentionCall, blocks: Blocks) -> bool:
     """Return True if XLA's softmax would be slow because it adds a bias that examples share.
 
@@ -74,7 +69,8 @@ def _has_large_tiles(call: AttentionCall, blocks: Blocks) -> bool:
     """
     if call.has_symbolic_shape or not call.variant.adds_bias:
         return False
-    if _is_narrow(call) and not blocks.recompute:
+    has_16_bit_weights = call.value.dtype.itemsize <= 2
+    if has_16_bit_weights and not blocks.recompute:
         return False
     batch, keys = call.key.shape[:2]
     return call.offset.shape[0] == 1 < batch and batch * keys >= LARGEST_TILE

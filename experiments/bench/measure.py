@@ -17,8 +17,9 @@ from experiments.bench.timing import measure_errors, select_large_errors, time_p
 # Part of the remaining time after which no further case is compiled, and part after which processes
 # that still compile are ended.
 COMPILE_SHARES = 0.6, 0.8
-LEAST_TIME = 300  # seconds after which the process that times a case is ended
-SECONDS_PER_REPEAT = 60  # the same for each repeat, if this is more
+# Seconds after which a process that times a case is ended: the first number, or the second one for
+# each repeat, if this is more.
+LONGEST_TIMING, LONGEST_REPEAT = 300, 60
 WRONG = "wrong:"  # begins the message of a case with large errors
 
 
@@ -75,7 +76,7 @@ def measure_shape(
         report(f"{name}: compiled {counts} in {seconds:.0f} s, processes: {settings.processes}")
 
     last_start, end = (began + share * (settings.deadline - began) for share in COMPILE_SHARES)
-    limits = Limits(last_start, end, timing=max(LEAST_TIME, SECONDS_PER_REPEAT * settings.repeats))
+    limits = Limits(last_start, end, timing=max(LONGEST_TIMING, LONGEST_REPEAT * settings.repeats))
     for case, row in measure_in_processes(
         cases, start, settings.processes, limits, report_compiled
     ):

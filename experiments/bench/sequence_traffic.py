@@ -15,7 +15,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from distattn_jax.attention import (
     DotProduct,
@@ -28,6 +28,7 @@ from distattn_jax.attention import (
 from distattn_jax.attention.fused import derivative
 from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
 from experiments.bench import variants
+from experiments.bench.cases import make_sequence_mesh
 from experiments.bench.shapes import Shape
 from experiments.bench.variants import LOCAL
 from experiments.papers.formatting import markdown_table
@@ -180,7 +181,7 @@ def _make_types(
 def main() -> None:
     """Print the table."""
     devices = jax.device_count()
-    mesh = jax.make_mesh((devices,), ("sequence",), axis_types=(AxisType.Auto,))
+    mesh = make_sequence_mesh()
     rows = []
     for length in LENGTHS:
         for name, call in make_calls(length, devices).items():

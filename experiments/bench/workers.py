@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, TypeVar
 
 GRACE = 5  # seconds in which processes may end by themselves
-LONGEST_WAIT = 3600  # seconds. Pipes refuse a wait of weeks: whoever waits longer waits again.
+LONGEST_WAIT = 3600  # seconds. A pipe refuses to wait for weeks, so that callers wait in a loop.
 # XLA times several kernels for each matrix product. This takes seconds, and minutes if processes
 # that share a GPU delay each other's timings. Triton is turned off too: without timings, its
 # kernels are slow.

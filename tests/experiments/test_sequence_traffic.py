@@ -1,10 +1,9 @@
 """Bytes that the devices of a sharded sequence send, and tiles that they compute."""
 
-import jax
 import pytest
-from jax.sharding import AxisType
 
 from experiments.bench import tpu_permutes
+from experiments.bench.cases import make_sequence_mesh
 from experiments.bench.sequence_traffic import (
     HEADS,
     LENGTHS,
@@ -21,7 +20,7 @@ DEVICES = 8
 
 @pytest.fixture(scope="module")
 def mesh():
-    return jax.make_mesh((DEVICES,), ("sequence",), axis_types=(AxisType.Auto,))
+    return make_sequence_mesh()
 
 
 @pytest.mark.usefixtures("eight_devices")

@@ -66,6 +66,7 @@ class TransformerXL(Variant):
         sinusoids = select_positions(sinusoids, query.shape[0], key.shape[0], start)
         content = product(query + self.content_bias[None], key)
         position = skew(product(query + self.position_bias[None], sinusoids))
+        # Both products have the same gradient: it is rounded and stored once.
         return scale * round_gradient(content + position, query.dtype)
 
     def check(self, heads, width, value_width):

@@ -275,10 +275,10 @@ def round_gradient(products: Float[Array, "T S"], dtype: Any) -> Float[Array, "T
 def _round_gradient_jvp(dtype, primals, tangents):
     """Return the products and their rounded tangents. JAX transposes this to round gradients."""
     (products,), (tangent,) = primals, tangents
-    return products, write_as(tangent, dtype) if dtype == jnp.bfloat16 else tangent
+    return products, store_as(tangent, dtype) if dtype == jnp.bfloat16 else tangent
 
 
-def write_as(array: Float[Array, "*shape"], dtype: Any) -> Float[Array, "*shape"]:
+def store_as(array: Float[Array, "*shape"], dtype: Any) -> Float[Array, "*shape"]:
     """Return the array, rounded to a dtype and stored in this dtype.
 
     A barrier keeps the compiler from computing the array again where it is read.
