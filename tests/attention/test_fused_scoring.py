@@ -89,8 +89,9 @@ def assert_values(function, slope_and_shift, f, nearest):
 def test_gradients_are_derivatives_of_the_score(name, is_additive, is_far):
     function, slope_and_shift, _ = HEADS[name]
     scoring = DistanceScoring(0.25, function, is_additive)
+    far = 1.0 if function is SIGMOID else 0.6  # A sigmoid is far where it has reached 0 or 1.
     gradients = assert_derivatives(
-        scoring, make_coefficients(*slope_and_shift, far=0.6), is_far=is_far
+        scoring, make_coefficients(*slope_and_shift, far=far), is_far=is_far
     )
     assert len(gradients) == scoring.summed_gradients == (3 if is_additive else 2)
     assert (gradients[0] is None) == is_far, "far entries do not depend on the slope"
@@ -127,14 +128,39 @@ def assert_derivatives(scoring, coefficients, *, is_far):
     gradients = scoring.coefficient_gradients(
         cotangent, product_gradient, distances, tile_scores, coefficients
     )
+    if not gradients:
+        return gradients
     sums = [None if gradient is None else gradient.sum() * multiplier for gradient in gradients]
     if len(gradients) == 2:  # the sum of q · dq is the gradient of log height
         sums.append((product_gradient * products).sum() * multiplier)
-    for index, actual in enumerate(sums):
-        if actual is not None:
-            height = coefficients.height if index == 2 else 1.0  # d/d(log h) = h d/dh
-            np.testing.assert_allclose(actual, expected[index] * height, rtol=1e-4, atol=1e-4)
+    actual = scoring.combine_gradients([x or 0.0 for x in sums], jnp.stack(coefficients))
+    for index, x in enumerate(sums):
+        if x is not None:
+            np.testing.assert_allclose(actual[index], expected[index], rtol=1e-4, atol=1e-4)
     return gradients
+
+
+def test_the_gradient_of_v_is_precise_if_f_is_nearly_constant():
+    """An error of the gradient of the height, which comes from 16-bit numbers, is not enlarged."""
+    slope, v, distance = 0.005, 1.0, jnp.arange(20.0)
+    scoring = DistanceScoring(0.25, SIGMOID, is_additive=False)
+    far = 1 / (1 + np.exp(v - slope * 40))
+    coefficients = make_coefficients(slope, -v, height=1 + np.exp(v), far=far)
+    products, cotangent = np.abs(np.random.default_rng(0).normal(size=(2, 20)))
+    distances = Distances(lambda: distance)
+    scores = scoring.score(products, distances, coefficients, for_gradient=True)
+    gradient = scoring.product_gradient(cotangent, scores, coefficients)
+    slope_sum, shift_sum = (
+        x.sum()
+        for x in scoring.coefficient_gradients(cotangent, gradient, distances, scores, coefficients)
+    )
+
+    def differentiate(error):
+        sums = slope_sum, shift_sum, (1 + error) * (gradient * products).sum()
+        _, of_shift, of_height, _ = scoring.combine_gradients(sums, jnp.stack(coefficients))
+        return np.exp(v) * of_height - of_shift
+
+    assert abs(differentiate(0.01) / differentiate(0.0) - 1) < 0.05
 
 
 @pytest.mark.parametrize("is_additive", [False, True])

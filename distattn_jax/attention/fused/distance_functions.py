@@ -94,8 +94,12 @@ class DistanceFunction(NamedTuple):
     Attributes:
       evaluate: Returns f for the distances of a tile, given the coefficients of the head.
       gradients: Returns two arrays of the shape of a tile. Their sums over all tiles are the
-        gradients of the slope and of the shift. None stands for an array of zeros. The arguments
-        are the cotangent of f, the distances, f and the coefficients.
+        gradient of the slope, and the gradient of the shift without the part that belongs to
+        `shift_share`. None stands for an array of zeros. The arguments are the cotangent of f, the
+        distances, f and the coefficients.
+      shift_share: Returns the number by which the gradient of the logarithm of the height is
+        multiplied, and then added to the gradient of the shift. None stands for a function that
+        returns 0.
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.
@@ -105,6 +109,7 @@ class DistanceFunction(NamedTuple):
 
     evaluate: Callable[[Distances, Coefficients], Array]
     gradients: Callable[[FunctionCotangent, Distances, Array, Coefficients], SlopeAndShiftGradients]
+    shift_share: Callable[[Coefficients], Array] | None = None
     is_nonnegative: bool = False
     is_cheap: bool = False
 
@@ -135,9 +140,21 @@ def _sigmoid(distances, coefficients):
 
 
 def _sigmoid_gradients(cotangent, distances, f, coefficients):
-    of_shift = cotangent.of_log()
-    of_shift -= of_shift * f  # df/dx = f (1 - f), and of_log() already contains one f
-    return of_shift * distances.entries(), of_shift
+    """Return the gradients of slope and shift, where far - f replaces 1 - f for the shift.
+
+    The derivative of f by the shift is f (1 - f). The gradient of v of a learnable sigmoid is the
+    difference between a part of the gradient of the height and the gradient of the shift. If f is
+    nearly constant, both are much larger than their difference, and their rounding errors differ.
+    The gradient of the shift is therefore divided: 1 - f = (far - f) + (1 - far). The first term is
+    small. The second is a share of the gradient of the height, with the same rounding errors.
+    """
+    of_log = cotangent.of_log()  # contains one f
+    product = of_log * f
+    return (of_log - product) * distances.entries(), of_log * coefficients.far - product
+
+
+def _sigmoid_shift_share(coefficients):
+    return 1 - coefficients.far
 
 
 def _linear(distances, coefficients):
@@ -168,7 +185,7 @@ def _exponential_gradients(cotangent, distances, f, coefficients):
     return jnp.where(entries * coefficients.slope < coefficients.shift, of_slope, 0.0), None
 
 
-SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, is_nonnegative=True)
+SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, _sigmoid_shift_share, is_nonnegative=True)
 LINEAR = DistanceFunction(_linear, _linear_gradients, is_cheap=True)
 CLIPPED = DistanceFunction(_clipped, _clipped_gradients, is_cheap=True)
 EXPONENTIAL = DistanceFunction(_exponential, _exponential_gradients, is_nonnegative=True)

@@ -411,7 +411,10 @@ class DistanceScoring(Scoring):
         the far value is 0, because the far value is treated as a constant.
         """
         slope, shift, log_height = sums
-        height = log_height / unstack_coefficients(coefficients).height
+        given = unstack_coefficients(coefficients)
+        if self.function.shift_share is not None:
+            shift += self.function.shift_share(given) * log_height
+        height = log_height / given.height
         return jnp.stack(Coefficients(slope, shift, height, jnp.zeros_like(height)), axis=-1)
 
     def find_radius(self, operands, tolerance):
