@@ -26,7 +26,7 @@ LAYERS = {
         *("attention", "guiding", "modules", "models", "data", "datasets", "train"),
         *("names", "sharding", "token_scores", "tree"),
     },
-    "distattn_jax.train": {"data", "names", "sharding", "token_scores", "tree"},
+    "distattn_jax.train": {"attention", "data", "names", "sharding", "token_scores", "tree"},
     "distattn_jax.datasets": {"data"},
     "distattn_jax.data": {"token_ids"},
     "distattn_jax.sharding": set(),

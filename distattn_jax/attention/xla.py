@@ -1,7 +1,10 @@
 """Implementation "xla": plain JAX operations, in blocks of queries if (T, S) arrays are large."""
 
+import contextlib
+import contextvars
 import functools
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +24,7 @@ LARGEST_BLOCK = 64 * 2**20  # bytes of the map that are computed at once
 LARGEST_GPU_MAP = 2**30
 FEWEST_ROWS = 16  # queries of a block, even if they exceed the largest block
 LARGEST_TILE = 2**14  # scores of a tile of XLA's softmax on a GPU
+_calls_at_once = contextvars.ContextVar("calls_at_once", default=1)
 
 
 class Blocks(NamedTuple):
@@ -38,6 +42,23 @@ class Blocks(NamedTuple):
     store_scores: bool = False
 
 
+@contextlib.contextmanager
+def calls_at_once(count: int) -> Iterator[None]:
+    """Divide `LARGEST_GPU_MAP` by `count` for calls that are traced inside this `with` block.
+
+    Use it around a `jax.vmap` over `count` models or inputs: the maps of all of them are in memory
+    at the same time, but a call inside of `jax.vmap` knows only its own.
+
+    Args:
+      count: Number of calls that are computed at the same time.
+    """
+    token = _calls_at_once.set(_calls_at_once.get() * count)
+    try:
+        yield
+    finally:
+        _calls_at_once.reset(token)
+
+
 def run(call: AttentionCall) -> Attended:
     """Compute attention with plain JAX operations, in blocks of queries if T times S is large."""
     return _run(call, _choose_blocks(call, LARGEST_BLOCK, LARGEST_MAP))
@@ -45,7 +66,8 @@ def run(call: AttentionCall) -> Attended:
 
 def run_on_gpu(call: AttentionCall) -> Attended:
     """Compute attention like `run`, with the larger blocks that make a GPU fast."""
-    blocks = _choose_blocks(call, LARGEST_GPU_MAP, LARGEST_GPU_MAP)
+    limit = LARGEST_GPU_MAP // _calls_at_once.get()
+    blocks = _choose_blocks(call, limit, limit)
     return _run(call, blocks._replace(store_scores=_has_large_tiles(call, blocks)))
 
 

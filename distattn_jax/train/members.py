@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from distattn_jax.attention import xla
 from distattn_jax.train.config import Config
 from distattn_jax.train.options import iterate_options, replace_options
 
@@ -115,6 +116,7 @@ def map_members(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -
     """Return `jax.vmap` of a function of one model, but call the function itself for one model.
 
     A program without the axis of models compiles faster, and its steps take less time on a CPU.
+    All models share the memory that the attention of one model may use on a GPU.
 
     Args:
       function: Function of arrays of one model.
@@ -123,8 +125,10 @@ def map_members(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -
 
     def mapped(*arguments: Any) -> Any:
         own = [arguments[i] for i, axis in enumerate(in_axes) if axis == 0]
-        if jax.tree.leaves(own)[0].shape[0] != 1:
-            return jax.vmap(function, in_axes)(*arguments)
+        count = jax.tree.leaves(own)[0].shape[0]
+        if count != 1:
+            with xla.calls_at_once(count):
+                return jax.vmap(function, in_axes)(*arguments)
         alone = (
             x if axis is None else jax.tree.map(lambda leaf: leaf[0], x)
             for x, axis in zip(arguments, in_axes, strict=True)
