@@ -147,10 +147,11 @@ def _sigmoid_gradients(cotangent, distances, f, coefficients):
     nearly constant, both are much larger than their difference, and their rounding errors differ.
     The gradient of the shift is therefore divided: 1 - f = (far - f) + (1 - far). The first term is
     small. The second is a share of the gradient of the height, with the same rounding errors.
+    Other orders of these operations spilled registers on a Hopper GPU.
     """
     of_log = cotangent.of_log()  # contains one f
-    product = of_log * f
-    return (of_log - product) * distances.entries(), of_log * coefficients.far - product
+    of_shift = of_log - of_log * f
+    return of_shift * distances.entries(), of_shift - of_log * (1 - coefficients.far)
 
 
 def _sigmoid_shift_share(coefficients):
