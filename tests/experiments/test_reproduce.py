@@ -1,5 +1,6 @@
 """Command `reproduce`: jobs of a report, and how they end."""
 
+import json
 import math
 import sys
 import time
@@ -7,6 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from distattn_jax.train.options import (
+    describe_differences,
+    list_set_options,
+    options_read_by,
+    parse_options,
+    result_options,
+)
 from experiments.commands import reproduce
 from experiments.commands.reproduce import (
     Command,
@@ -17,7 +25,11 @@ from experiments.commands.reproduce import (
     read_commands,
     run_jobs,
 )
+from experiments.commands.train import obey_set_options
+from experiments.papers.collecting import LOCAL_OPTIONS, MAY_DIFFER
+from experiments.papers.stored_results import read_results
 from experiments.papers.when_to_use.settings import ADDED, EXPERIMENTS, LARGER
+from experiments.recipes import load_recipe
 
 TRAIN_X = ["train", "tagging", "--name", "x", "--methods"]
 LENGTHS = ["--lengths", "8", "16"]
@@ -56,6 +68,24 @@ def test_one_job_for_all_methods_of_an_experiment():
         ],
         "runs/x/adapted/heads.json": ["heads", "runs/x/adapted"],
     }
+
+
+def test_the_commands_have_the_options_of_the_stored_runs():
+    """The results of new methods can be stored beside those of other methods."""
+    for kind, recipe, *flags in read_commands("when_to_use"):
+        if kind != "train":
+            continue
+        config = parse_options(load_recipe(recipe).get_config(), flags, program="train")
+        config = obey_set_options(config, list_set_options(flags))
+        stored = read_results(config.name) or {"runs": {}}
+        for method, run in stored["runs"].items():
+            own = config.for_method(method)
+            compared = options_read_by(own, method).keys() - {*LOCAL_OPTIONS, *MAY_DIFFER}
+            before, now = (
+                {name: value for name, value in options.items() if name in compared}
+                for options in (run["config"], json.loads(json.dumps(result_options(own))))
+            )
+            assert not describe_differences(before, now), f"{config.name}, {method}"
 
 
 def test_the_report_trains_the_methods_of_its_settings():
