@@ -47,11 +47,14 @@ def calls_at_once(count: int) -> Iterator[None]:
     """Divide `LARGEST_GPU_MAP` by `count` for calls that are traced inside this `with` block.
 
     Use it around a `jax.vmap` over `count` models or inputs: the maps of all of them are in memory
-    at the same time, but a call inside of `jax.vmap` knows only its own.
+    at the same time, but a call inside of `jax.vmap` knows only its own. A function that JAX has
+    traced before keeps its limit. Apply `jax.jit` outside of this block, not inside of `jax.vmap`.
 
     Args:
       count: Number of calls that are computed at the same time.
     """
+    if count < 1:
+        raise ValueError(f"count must be at least 1; got {count}.")
     token = _calls_at_once.set(_calls_at_once.get() * count)
     try:
         yield
@@ -107,8 +110,11 @@ def _choose_blocks(call: AttentionCall, largest_block: int, largest_map: int) ->
     if call.has_symbolic_shape:
         return Blocks(None, recompute=False)
     row_bytes = batch * heads * call.key.shape[1] * promote(call.query.dtype).itemsize
+    recompute = row_bytes * queries > largest_map
+    if row_bytes * queries <= largest_block:
+        return Blocks(None, recompute)
     rows = max(FEWEST_ROWS, 2 ** math.floor(math.log2(max(1, largest_block / row_bytes))))
-    return Blocks(rows if rows < queries else None, recompute=row_bytes * queries > largest_map)
+    return Blocks(rows if rows < queries else None, recompute)
 
 
 # Under jit, repeated calls outside of any other jit share one compilation. `inline` leaves programs

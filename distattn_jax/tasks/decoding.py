@@ -20,6 +20,7 @@ from distattn_jax.data import END_ID, PADDING_ROW, Ragged, decode, encode, itera
 from distattn_jax.models.beam_search import BEAM_SIZE, LENGTH_PENALTY
 from distattn_jax.tasks.preparation import open_dataset
 from distattn_jax.tasks.translation import Translation, find_languages
+from distattn_jax.train.members import map_members
 
 SHORTEST = 32  # smallest number of tokens to which sentences are padded
 TOKENS_AT_ONCE = 4096  # largest number of source tokens of a batch, padding included
@@ -137,7 +138,7 @@ def _translate_batch(
     def translate(params: Any) -> Array:
         return nnx.merge(graph, params).translate(source, lengths, **options).tokens[:, 0]
 
-    return jax.vmap(translate)(params)
+    return map_members(translate, in_axes=(0,))(params)
 
 
 def decode_lines(tokenizer: Tokenizer, translations: Sequence[Tokens]) -> list[str]:

@@ -116,7 +116,7 @@ def map_members(function: Callable[..., Any], in_axes: tuple[int | None, ...]) -
     """Return `jax.vmap` of a function of one model, but call the function itself for one model.
 
     A program without the axis of models compiles faster, and its steps take less time on a CPU.
-    All models share the memory that the attention of one model may use on a GPU.
+    On a GPU, all models share `xla.LARGEST_GPU_MAP`.
 
     Args:
       function: Function of arrays of one model.

@@ -11,6 +11,7 @@ import optax
 from flax import nnx
 from jaxtyping import Array, Int
 
+from distattn_jax.attention import xla
 from distattn_jax.train.losses import compose, weighted_sum
 from distattn_jax.train.members import Setting, map_members
 from distattn_jax.train.optimizer import Schedule, make_optimizer, scale_by_learning_rate
@@ -241,7 +242,8 @@ def make_count_step(task: Task, *, group: int = 0) -> Callable[[Any, Batch], Cou
     def count_step(params: Any, batch: Batch) -> Counts:
         if not group:
             return map_members(count_member, in_axes=(0, None))(params, batch)
-        return jax.lax.map(lambda own: count_member(own, batch), params, batch_size=group)
+        with xla.calls_at_once(group):
+            return jax.lax.map(lambda own: count_member(own, batch), params, batch_size=group)
 
     return count_step
 

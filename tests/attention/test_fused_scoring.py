@@ -18,6 +18,7 @@ from distattn_jax.attention.fused.distance_functions import (
     Coefficients,
     Distances,
     FunctionCotangent,
+    select_shift_share,
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.kernels import Plan
@@ -52,8 +53,8 @@ CONSTANT = {"constant sigmoid": (SIGMOID, (0.0, -0.7), RISING["sigmoid"][2])}  #
 HEADS = RISING | FALLING | CONSTANT
 
 
-def make_coefficients(slope, shift, height=HEIGHT, far=0.0) -> Coefficients:
-    return Coefficients(*map(jnp.float32, (slope, shift, height, far)))
+def make_coefficients(slope, shift, height=HEIGHT, far=0.0, share=0.0) -> Coefficients:
+    return Coefficients(*map(jnp.float32, (slope, shift, height, far, share)))
 
 
 @pytest.mark.parametrize("name", HEADS)
@@ -89,9 +90,11 @@ def assert_values(function, slope_and_shift, f, nearest):
 def test_gradients_are_derivatives_of_the_score(name, is_additive, is_far):
     function, slope_and_shift, _ = HEADS[name]
     scoring = DistanceScoring(0.25, function, is_additive)
-    far = 1.0 if function is SIGMOID else 0.6  # A sigmoid is far where it has reached 0 or 1.
+    # A sigmoid is far where it has reached 0 or 1, here 1, and then has no share.
+    is_one = is_far and function is SIGMOID
+    far, share = (1.0, 0.0) if is_one else (0.6, 0.4 if function is SIGMOID else 0.0)
     gradients = assert_derivatives(
-        scoring, make_coefficients(*slope_and_shift, far=far), is_far=is_far
+        scoring, make_coefficients(*slope_and_shift, far=far, share=share), is_far=is_far
     )
     assert len(gradients) == scoring.summed_gradients == (3 if is_additive else 2)
     assert (gradients[0] is None) == is_far, "far entries do not depend on the slope"
@@ -135,32 +138,37 @@ def assert_derivatives(scoring, coefficients, *, is_far):
         sums.append((product_gradient * products).sum() * multiplier)
     actual = scoring.combine_gradients([x or 0.0 for x in sums], jnp.stack(coefficients))
     for index, x in enumerate(sums):
-        if x is not None:
+        if x is not None or scoring.function is SIGMOID:  # Others may have a constant shift.
             np.testing.assert_allclose(actual[index], expected[index], rtol=1e-4, atol=1e-4)
     return gradients
 
 
-def test_the_gradient_of_v_is_precise_if_f_is_nearly_constant():
-    """An error of the gradient of the height, which comes from 16-bit numbers, is not enlarged."""
-    slope, v, distance = 0.005, 1.0, jnp.arange(20.0)
-    scoring = DistanceScoring(0.25, SIGMOID, is_additive=False)
-    far = 1 / (1 + np.exp(v - slope * 40))
-    coefficients = make_coefficients(slope, -v, height=1 + np.exp(v), far=far)
+@pytest.mark.parametrize(
+    ("slope", "v"), [(0.005, 1.0), (-0.005, 1.0), (-0.005, -1.0), (0.4, 1.0), (-0.05, -10.0)]
+)
+def test_an_error_of_the_gradient_of_the_height_hardly_changes_that_of_v(slope, v):
+    """The gradient of the height comes from 16-bit numbers. That of v may be much smaller."""
+    distance, longest = jnp.arange(20.0), 40
+    far = 1 / (1 + np.exp(v - slope * longest))
+    share = select_shift_share(jnp.float32(-v), jnp.float32(far))
+    coefficients = make_coefficients(slope, -v, 1 + np.exp(v), far, share)
+    scoring, distances = DistanceScoring(0.25, SIGMOID, False), Distances(lambda: distance)
     products, cotangent = np.abs(np.random.default_rng(0).normal(size=(2, 20)))
-    distances = Distances(lambda: distance)
     scores = scoring.score(products, distances, coefficients, for_gradient=True)
     gradient = scoring.product_gradient(cotangent, scores, coefficients)
-    slope_sum, shift_sum = (
-        x.sum()
-        for x in scoring.coefficient_gradients(cotangent, gradient, distances, scores, coefficients)
-    )
+    arrays = scoring.coefficient_gradients(cotangent, gradient, distances, scores, coefficients)
+    sums = [np.sum(x) for x in arrays]
 
     def differentiate(error):
-        sums = slope_sum, shift_sum, (1 + error) * (gradient * products).sum()
-        _, of_shift, of_height, _ = scoring.combine_gradients(sums, jnp.stack(coefficients))
+        of_log_height = (1 + error) * (gradient * products).sum()
+        combined = scoring.combine_gradients([*sums, of_log_height], jnp.stack(coefficients))
+        of_shift, of_height = combined[1:3]
         return np.exp(v) * of_height - of_shift
 
-    assert abs(differentiate(0.01) / differentiate(0.0) - 1) < 0.05
+    f, nearest = (1 / (1 + np.exp(v - slope * np.asarray(x, float))) for x in (distance, 0))
+    terms = np.asarray(gradient * products, float) * (f - nearest)
+    np.testing.assert_allclose(differentiate(0.0), terms.sum(), rtol=2e-3)
+    assert abs(differentiate(0.01) - differentiate(0.0)) < 0.05 * abs(terms.sum())
 
 
 @pytest.mark.parametrize("is_additive", [False, True])
@@ -171,7 +179,7 @@ def test_beyond_the_radius_scores_and_slope_derivatives_are_within_the_tolerance
     generator = np.random.default_rng(0)
     query, key = generator.normal(size=(1, T, 1, 16)), generator.normal(size=(1, S, 1, 16))
     far = f(T + S, *slope_and_shift)
-    operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far])
+    operands = make_operands(query, key, [*slope_and_shift, HEIGHT, far, 0.0])
     scoring = DistanceScoring(0.25, function, is_additive)
     radius, skips = evaluate(lambda operands: scoring.find_radius(operands, tolerance), operands)
 
@@ -201,7 +209,7 @@ def test_with_tolerance_0_nothing_changes_in_float32(name):
     with np.errstate(over="ignore"):
         far = f(2 * length, *slope_and_shift)
     query = np.random.default_rng(0).normal(size=(1, length, 1, 16))
-    operands = make_operands(query, query, [*slope_and_shift, HEIGHT, far])
+    operands = make_operands(query, query, [*slope_and_shift, HEIGHT, far, 0.0])
     scoring = DistanceScoring(0.25, function, is_additive=False)
     radius = int(scoring.find_radius(operands, 0.0)[0][0, 0])
     assert 0 < radius < length
@@ -234,7 +242,7 @@ def test_far_weights_that_contain_the_derivative_give_the_gradient_of_the_produc
 def test_each_head_has_its_own_radius_and_nan_is_never_far():
     query = np.ones((1, 50, 3, 16))
     query[:, :, 1] = 0
-    coefficients = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3]
+    coefficients = [[-0.5, -0.5, np.nan], [0.3] * 3, [1.0] * 3, [0.0] * 3, [0.0] * 3]
     operands = make_operands(query, query[:, :40], coefficients)
     scoring = DistanceScoring(0.25, SIGMOID, is_additive=False)
     radius, skips = scoring.find_radius(operands, 2.0**-10)

@@ -206,6 +206,9 @@ def test_the_largest_map_of_a_gpu_is_a_setting(monkeypatch):
 
     row = 2 * 64 * 4  # bytes of one query in the map of both heads
     assert 64 in count_rows(64 * row)
+    assert 64 in count_rows(100 * row), "a map below the limit is not split"
     assert max(count_rows(32 * row)) == 32
     with xla.calls_at_once(2), xla.calls_at_once(2):
         assert max(count_rows(64 * row)) == 16
+    with pytest.raises(ValueError, match="count"), xla.calls_at_once(0):
+        pass

@@ -47,7 +47,7 @@ def make_distances(query, key, function, *, is_16_bit):
 @pytest.mark.parametrize(("query", "key"), [(200, 16), (16, 16), (16, 64)])
 @pytest.mark.parametrize(("slope", "shift"), [(-0.3, 2.0), (0.3, -12.0), (4.0, 0.0), (-40.0, 1.0)])
 def test_functions_of_the_distance_equal_their_formulas(query, key, is_16_bit, slope, shift):
-    coefficients = Coefficients(*map(jnp.float32, (slope, shift, 1.0, 0.0)))
+    coefficients = Coefficients(*map(jnp.float32, (slope, shift, 1.0, 0.0, 0.0)))
     cotangent = FunctionCotangent(lambda: jnp.ones(SHAPE), lambda: jnp.ones(SHAPE))
     for function in (SIGMOID, LINEAR):
         distances, expected = make_distances(query, key, function, is_16_bit=is_16_bit)

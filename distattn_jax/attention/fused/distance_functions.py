@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -27,12 +28,15 @@ class Coefficients(NamedTuple):
       shift: Second coefficient of the function, for example the intercept of a linear function.
       height: Factor of f in a score. It includes log2(e), because weights are powers of 2.
       far: Value of f at a very large distance. It is a constant: no gradient flows through it.
+      shift_share: Factor. This factor times the gradient of the logarithm of the height is a part
+        of the gradient of the shift: see `select_shift_share`. It is a constant.
     """
 
     slope: Array
     shift: Array
     height: Array
     far: Array
+    shift_share: Array
 
     @property
     def scaled_far(self) -> Any:
@@ -40,8 +44,8 @@ class Coefficients(NamedTuple):
         return self.height * self.far
 
 
-def unstack_coefficients(stacked: Float[Array, "*shape 4"]) -> Coefficients:
-    """Split the last axis of an array into slope, shift, height and far value."""
+def unstack_coefficients(stacked: Float[Array, "*shape 5"]) -> Coefficients:
+    """Split the last axis of an array into the coefficients."""
     return Coefficients(*jnp.moveaxis(stacked, -1, 0))
 
 
@@ -94,12 +98,9 @@ class DistanceFunction(NamedTuple):
     Attributes:
       evaluate: Returns f for the distances of a tile, given the coefficients of the head.
       gradients: Returns two arrays of the shape of a tile. Their sums over all tiles are the
-        gradient of the slope, and the gradient of the shift without the part that belongs to
-        `shift_share`. None stands for an array of zeros. The arguments are the cotangent of f, the
-        distances, f and the coefficients.
-      shift_share: Returns the number by which the gradient of the logarithm of the height is
-        multiplied, and then added to the gradient of the shift. None stands for a function that
-        returns 0.
+        gradient of the slope, and the gradient of the shift without the part of
+        `Coefficients.shift_share`. None stands for an array of zeros. The arguments are the
+        cotangent of f, the distances, f and the coefficients.
       is_nonnegative: True if f is never negative. Multiplying scores by a constant f >= 0 does not
         change the order of the scores. A kernel may therefore compute the maximum first and
         multiply afterwards.
@@ -109,13 +110,12 @@ class DistanceFunction(NamedTuple):
 
     evaluate: Callable[[Distances, Coefficients], Array]
     gradients: Callable[[FunctionCotangent, Distances, Array, Coefficients], SlopeAndShiftGradients]
-    shift_share: Callable[[Coefficients], Array] | None = None
     is_nonnegative: bool = False
     is_cheap: bool = False
 
 
 def evaluate_at(
-    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "B N 4"]
+    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "B N 5"]
 ) -> Float[Array, "B N D"]:
     """Return the distance function f at the given distances, for each head.
 
@@ -123,7 +123,7 @@ def evaluate_at(
       function: Distance function f.
       distance: D distances. The first two axes have size 1 if all examples or heads have the same
         distances.
-      stacked: Slope, shift, height and far value of each head.
+      stacked: Coefficients of each head.
     """
     coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
     return function.evaluate(Distances(lambda: distance), coefficients)
@@ -140,22 +140,31 @@ def _sigmoid(distances, coefficients):
 
 
 def _sigmoid_gradients(cotangent, distances, f, coefficients):
-    """Return the gradients of slope and shift, where far - f replaces 1 - f for the shift.
-
-    The derivative of f by the shift is f (1 - f). The gradient of v of a learnable sigmoid is the
-    difference between a part of the gradient of the height and the gradient of the shift. If f is
-    nearly constant, both are much larger than their difference, and their rounding errors differ.
-    The gradient of the shift is therefore divided: 1 - f = (far - f) + (1 - far). The first term is
-    small. The second is a share of the gradient of the height, with the same rounding errors.
-    Other orders of these operations spilled registers on a Hopper GPU.
-    """
     of_log = cotangent.of_log()  # contains one f
-    of_shift = of_log - of_log * f
-    return of_shift * distances.entries(), of_shift - of_log * (1 - coefficients.far)
+    of_shift = of_log - of_log * f  # df/dx = f (1 - f)
+    # Other orders of these operations spilled registers on a Hopper GPU.
+    return of_shift * distances.entries(), of_shift - of_log * coefficients.shift_share
 
 
-def _sigmoid_shift_share(coefficients):
-    return 1 - coefficients.far
+def select_shift_share(shift: Array, far: Array) -> Array:
+    """Return `Coefficients.shift_share` of a learnable sigmoid: 1 - far or 0.
+
+    The gradient of v is e^v / (1 + e^v) times the gradient of the logarithm of the height, minus
+    the gradient of the shift. If f is nearly constant, the two nearly cancel, and their rounding
+    errors differ. The derivative of f by the shift is therefore split:
+
+        f (1 - f) = f (far - f) + f (1 - far)
+
+    The kernel sums the first part. The second part is a share of the gradient of the logarithm of
+    the height. The error e of this gradient then becomes the error e (far - f(0)) of the gradient
+    of v. Without a share, it becomes e (1 - f(0)). The smaller of the two decides.
+
+    Args:
+      shift: Shift of each head.
+      far: Value of f of each head at a very large distance.
+    """
+    nearest = jax.nn.sigmoid(shift)  # f(0)
+    return jnp.where(jnp.abs(far - nearest) < 1 - nearest, 1 - far, 0)
 
 
 def _linear(distances, coefficients):
@@ -186,7 +195,7 @@ def _exponential_gradients(cotangent, distances, f, coefficients):
     return jnp.where(entries * coefficients.slope < coefficients.shift, of_slope, 0.0), None
 
 
-SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, _sigmoid_shift_share, is_nonnegative=True)
+SIGMOID = DistanceFunction(_sigmoid, _sigmoid_gradients, is_nonnegative=True)
 LINEAR = DistanceFunction(_linear, _linear_gradients, is_cheap=True)
 CLIPPED = DistanceFunction(_clipped, _clipped_gradients, is_cheap=True)
 EXPONENTIAL = DistanceFunction(_exponential, _exponential_gradients, is_nonnegative=True)

@@ -31,8 +31,8 @@ class Operands(NamedTuple):
       query: Queries. Keys and values have the same dtype.
       key: Keys. K divides N: query head n attends to key head n // (N / K).
       value: Values with as many heads as the keys.
-      coefficients: C numbers of the scoring for each head. `DistanceScoring`: slope, shift, height
-        and far value, in this order (C is 4). Others: C is 0.
+      coefficients: C numbers of the scoring for each head. `DistanceScoring`: those of
+        `Coefficients`, in this order (C is 5). Others: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.

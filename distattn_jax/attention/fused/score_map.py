@@ -185,7 +185,7 @@ class TileView(NamedTuple):
 
 
 def read_coefficients(scalars: Scalars) -> Coefficients | None:
-    """Return slope, shift, height and far value of the distance function of a head.
+    """Return the coefficients of the distance function of a head.
 
     Return None if the scoring has no distance function.
 

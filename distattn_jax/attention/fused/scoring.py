@@ -208,7 +208,8 @@ class Scoring:
 
         The result has one array of the shape of the tile for each of the first `summed_gradients`
         names in `gradient_names`. None stands for an array of zeros. The sum of an array over all
-        tiles of a head is the gradient of one coefficient.
+        tiles of a head is the gradient of one coefficient, except for a part of the gradient of the
+        shift: see `combine_gradients`.
         """
         return ()
 
@@ -385,7 +386,7 @@ class DistanceScoring(Scoring):
         self, score_gradient, product_gradient, distances, tile_scores, coefficients
     ):
         if distances is None:
-            # f is one constant, which has a gradient only with respect to its height.
+            # f is one constant. Only its height has a gradient, of which the shift has a share.
             far = score_gradient * coefficients.scaled_far if self.is_additive else None
             return (None, None, far) if self.is_additive else (None, None)
         height, scaled_f = coefficients.height, tile_scores.f
@@ -405,17 +406,18 @@ class DistanceScoring(Scoring):
         return (*gradients, cotangent.of_log()) if self.is_additive else gradients
 
     def combine_gradients(self, sums, coefficients):
-        """Return the gradients of slope, shift, height and far value.
+        """Return the gradients of all coefficients.
 
-        The gradient of the height is computed from the gradient of its logarithm. The gradient of
-        the far value is 0, because the far value is treated as a constant.
+        The gradient of the height is computed from the gradient of its logarithm. A share of the
+        latter belongs to the gradient of the shift: see `select_shift_share`. The other gradients
+        are 0, because these coefficients are treated as constants.
         """
         slope, shift, log_height = sums
         given = unstack_coefficients(coefficients)
-        if self.function.shift_share is not None:
-            shift += self.function.shift_share(given) * log_height
+        shift += given.shift_share * log_height
         height = log_height / given.height
-        return jnp.stack(Coefficients(slope, shift, height, jnp.zeros_like(height)), axis=-1)
+        zero = jnp.zeros_like(height)
+        return jnp.stack(Coefficients(slope, shift, height, zero, zero), axis=-1)
 
     def find_radius(self, operands, tolerance):
         return saturation.find_function_radius(

@@ -20,6 +20,7 @@ from distattn_jax.attention.fused.distance_functions import (
     SIGMOID,
     Coefficients,
     DistanceFunction,
+    select_shift_share,
 )
 from distattn_jax.attention.fused.kernel_view import Block, KernelForm, KernelView, register
 from distattn_jax.attention.fused.position_tables import bound_table, make_table
@@ -126,7 +127,7 @@ class DistanceAwareView(KernelView):
 
 
 def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> Coefficients:
-    """Return slope, shift, height and far value of the distance function f of each head.
+    """Return the coefficients of the distance function f of each head.
 
     Args:
       variant: Attention variant with a mapping of the paper.
@@ -138,7 +139,10 @@ def _make_coefficients(variant: DistanceAware, block: Block, factor: float) -> C
     # f at a distance beyond all others, rounded exactly as the mapping rounds it.
     longest = block.query.shape[1] + block.key.shape[1]
     far = jax.lax.stop_gradient(mapping(variant.weight * longest, variant.shape) / height)
-    return Coefficients(slope, shift, height * factor, far)
+    share = jnp.zeros_like(far)
+    if mapping is mappings.learnable_sigmoid:
+        share = jax.lax.stop_gradient(select_shift_share(shift, far))
+    return Coefficients(slope, shift, height * factor, far, share)
 
 
 def select_tolerance(tolerance: float | None, block: Block) -> float | None:

@@ -25,7 +25,8 @@ class DistanceBiasView(KernelView):
         scale, parameters = block.scale, variant.parameters
         if _is_alibi(variant):
             zero = jnp.zeros_like(parameters)
-            coefficients = Coefficients(-parameters, zero, jnp.full_like(zero, LOG2E), far=zero)
+            height = jnp.full_like(zero, LOG2E)
+            coefficients = Coefficients(-parameters, zero, height, far=zero, shift_share=zero)
             scoring = DistanceScoring(scale, LINEAR, is_additive=True)
             return KernelForm(scoring, block.query, block.key, block.per_head(coefficients))
         evaluate = (
