@@ -324,5 +324,5 @@ def test_a_report_without_results_says_not_run():
     empty = stored.make_results()
     text = REPORT.summarize(empty)
     assert f": all methods (in {'; '.join(map(experiment_title, EXPERIMENTS))}).\n" in text
-    assert text.count("\n\nNot run.") == 8  # every table after the findings
+    assert text.count("\n\nNot run.") == 7  # every table after the findings
     assert "### Data\n\nNot run.\n" in REPORT.detail(empty, "")
