@@ -1,6 +1,5 @@
 """Command `reproduce`: jobs of a report, and how they end."""
 
-import json
 import math
 import sys
 import time
@@ -84,7 +83,7 @@ def test_the_commands_have_the_options_of_the_stored_runs():
             compared = options_read_by(own, method).keys() - {*LOCAL_OPTIONS, *MAY_DIFFER}
             before, now = (
                 {name: value for name, value in options.items() if name in compared}
-                for options in (run["config"], json.loads(json.dumps(result_options(own))))
+                for options in (run["config"], result_options(own))
             )
             assert not describe_differences(before, now), f"{config.name}, {method}"
             compared_runs += 1
