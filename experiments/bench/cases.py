@@ -104,6 +104,7 @@ CASES = {
     "t5_bias": Case(partial(distance_bias, function="t5_buckets")),
     "two_sided": Case(two_sided),
     "two_sided_bias": Case(partial(two_sided, weights=None)),
+    "two_sided_buckets": Case(partial(two_sided, bias=("t5_buckets", "kerple_power"))),
     "two_sided_forgetting": Case(
         partial(two_sided, weights=(LOCAL, LOCAL), bias=("alibi",)),
     ),

@@ -24,10 +24,14 @@ from experiments.bench.timing import measure_errors, select_large_errors
 from experiments.bench.variants import adapted, transformer_xl
 from experiments.bench.workers import run_tasks
 
-# Variants of all cases that have fused kernels, by the name of the case.
-VARIANTS = {name: case.variant for name, case in CASES.items() if case == Case(case.variant)} | {
-    "dot_product": CASES["vanilla"].variant
-}
+# Kernels read the bias of this case from a table, like that of `two_sided`.
+SIMILAR = "two_sided_buckets"
+# Variants of all other cases that have fused kernels, by the name of the case.
+VARIANTS = {
+    name: case.variant
+    for name, case in CASES.items()
+    if case == Case(case.variant) and name != SIMILAR
+} | {"dot_product": CASES["vanilla"].variant}
 LENGTHS = 16, 2048
 WIDEST = 128
 DTYPES = {"gpu": ("bfloat16", "float16"), "tpu": ("bfloat16", "float32")}  # by back end

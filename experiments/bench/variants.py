@@ -30,6 +30,7 @@ LOCAL, GLOBAL = -0.1, 0.1  # w of local heads and of global heads
 MIXED = (LOCAL, GLOBAL)
 V = 1.0
 DECAY = 0.1  # rate or slope of the decay of `two_sided`
+BUCKETS = 16  # of T5, for each side of `two_sided`
 MAX_DISTANCE = 16  # k of relative positions
 DEVIATION = 0.3  # standard deviation of tables and biases; queries and keys have 1
 
@@ -137,13 +138,15 @@ def two_sided(
       key: PRNG key, which is not used.
       weights: Distance weight w of the first half of the heads, and w of the second half. None
         means no factor, and no ReLU.
-      bias: Names of bias functions. The constants are 0, the decay of `kerple_log` is
-        -log(1 + 0.1 |i-j|), and the slope of `alibi` is 0.1.
+      bias: Names of bias functions. The constants and the biases of `t5_buckets` are 0, the decay
+        of `kerple_log` is -log(1 + 0.1 |i-j|), and that of `kerple_power` and `alibi` -0.1 |i-j|.
     """
     size = (shape.heads, 2)
     numbers = {
         "constant": jnp.zeros(size),
         "kerple_log": (jnp.ones(size), jnp.full(size, DECAY)),
+        "kerple_power": (jnp.full(size, DECAY), jnp.ones(size)),
+        "t5_buckets": jnp.zeros((*size, BUCKETS)),
         "alibi": jnp.full(size, DECAY),
     }
     parameters = tuple(numbers[name] for name in bias)
