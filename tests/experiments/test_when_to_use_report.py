@@ -43,14 +43,34 @@ def test_what_was_not_run_is_marked_and_named():
     summary = REPORT.summarize(made)
     scores = find_row(summary, "Transformer", "| method | UD English-EWT |")
     assert scores[1:] == [*["not run"] * 5, "15.72 ± 1.93"]
+    details = REPORT.detail(made)
     heading = "| method | WNUT-17, minus DA-Transformer |"
-    assert find_row(summary, "Transformer", heading)[1:] == ["-0.58 (p = 0.62)"]
-    assert find_row(summary, "DA-Transformer", heading)[1:] == ["-"]
+    assert find_row(details, "Transformer", heading)[1:] == ["-0.58 (p = 0.62)"]
+    assert find_row(details, "DA-Transformer", heading)[1:] == ["-"]
     speech = find_row(summary, "TENER against the Transformer, parts of speech")
     assert speech[1:] == ["not run"] * 3
     not_run = summary.partition("**Not run**")[2]
     assert not_run.startswith(": all methods (in UD English-EWT; ")
-    assert "; RoPE (in WNUT-17)." in not_run
+    assert "; RoPE; Two-sided, buckets; Two-sided (in WNUT-17)." in not_run
+
+
+def test_the_best_forms_alone_are_shown_beside_the_rivals(models):
+    made = stored.make_results(*models.values())
+    table, kept = report.lengths(made), report.growth(made, "kept")
+    assert "Two-sided, buckets" in table
+    assert "Two-sided, buckets" in kept
+    assert "tied sides" not in table + kept
+
+
+def test_two_methods_are_compared_by_the_mean_of_several_data_sets():
+    scores = {"rotary": [0.9, 0.8, 0.85], "vanilla": [0.8, 0.72, 0.74]}
+    made = stored.make_results(
+        stored.content("ud_en", scores), stored.content("ud_fr", {**scores, "vanilla": [0.9] * 3})
+    )
+    assert report.outcome(made, "ud_en", "rotary", "vanilla").startswith("better, 9.67 points")
+    both = report.outcome(made, "ud_en+ud_fr", "rotary", "vanilla")
+    assert ", 2.33 points, p = " in both  # (9.67 - 5) / 2
+    assert report.outcome(made, "ud_en+ud_fr", "rotary", "adapted") == "not run"
 
 
 def test_trainings_are_compared_on_the_same_data_alone(models):
@@ -68,7 +88,7 @@ def test_trainings_are_compared_on_the_same_data_alone(models):
 def test_a_language_model_without_perplexity_is_not_run(models):
     del models[LONG]["perplexity"]["t5_bias"]
     text = report.missing(stored.make_results(*models.values()))
-    assert "RoPE; T5 bias (in language model of IMDB, trained on 512 tokens)" in text
+    assert "; T5 bias (in language model of IMDB, trained on 512 tokens)" in text
 
 
 def test_perplexities_are_compared_with_those_of_distance_aware_attention(models):
@@ -252,8 +272,10 @@ def test_forms_of_two_sided_attention_are_ranked_on_the_validation_sets():
 
 
 def test_the_larger_language_model_has_perplexities_and_times():
-    models = make_perplexities(LARGER, {"rotary": [3.0], "two_sided": [2.5]}, LARGER_LENGTHS)
-    row = find_row(c_files.larger(stored.make_results(models)), "Two-sided")
+    models = make_perplexities(
+        LARGER, {"rotary": [3.0], "two_sided_buckets": [2.5]}, LARGER_LENGTHS
+    )
+    row = find_row(c_files.larger(stored.make_results(models)), "Two-sided, buckets")
     assert row[1:] == [*(f"**{2.5 + i:.2f}**" for i in range(5)), "500"]
 
 
@@ -324,5 +346,5 @@ def test_a_report_without_results_says_not_run():
     empty = stored.make_results()
     text = REPORT.summarize(empty)
     assert f": all methods (in {'; '.join(map(experiment_title, EXPERIMENTS))}).\n" in text
-    assert text.count("\n\nNot run.") == 7  # every table after the findings
+    assert text.count("\n\nNot run.") == 5  # every table after the findings
     assert "### Data\n\nNot run.\n" in REPORT.detail(empty, "")

@@ -21,9 +21,10 @@ from distattn_jax.plot.style import GREY
 from experiments.papers.formatting import experiment_title, method_title
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
-from experiments.papers.when_to_use.settings import EXPERIMENTS, LARGER, LONG_TEXTS, TWO_SIDED
+from experiments.papers.when_to_use.settings import BEST_FORMS, EXPERIMENTS, LARGER, LONG_TEXTS
 
 REACH = 32  # largest distance that the figure shows, in tokens
+LOWEST = -10  # bias that the figure shows: it makes a weight e¹⁰ times smaller
 CAUSAL = (*language_models.NAMES.values(), LARGER, LONG_TEXTS)
 
 
@@ -40,11 +41,11 @@ class Learned(NamedTuple):
 
 
 def list_learned(results: Results) -> list[Learned]:
-    """Return the functions of each run of two-sided attention whose heads are stored."""
+    """Return the functions of each run of the best forms whose heads are stored."""
     found = []
     for experiment, methods in EXPERIMENTS.items():
         for method in methods:
-            if not method.startswith(TWO_SIDED):
+            if method not in BEST_FORMS:
                 continue
             leaves = results.part(experiment, "heads", method, "two_sided")
             if leaves:
@@ -87,7 +88,7 @@ def _evaluate_layers(
 def draw_learned(learned: list[Learned]) -> Figure:
     """Draw one row for each run, with one panel for each function and one thin line per head.
 
-    The thick lines are the means over the heads of a layer.
+    The thick lines are the medians over the heads of a layer.
     """
     columns = max(len(curves) for run in learned for curves in run.layers)
     with style.use_style():
@@ -99,7 +100,7 @@ def draw_learned(learned: list[Learned]) -> Figure:
             for axes in panels[count:]:
                 axes.set_visible(False)
             panels[0].set_title(run.title, loc="left", fontweight="bold")
-        grid[0].legend(loc="best")
+            panels[0].legend(loc="best")
         return style.finish_layout(figure)
 
 
@@ -108,10 +109,12 @@ def _draw_panel(axes: Axes, layers: list[Curves]) -> None:
     for number, curves in enumerate(layers):
         colour = colormaps["viridis"](0.8 * number / max(1, len(layers) - 1))
         axes.plot(curves.x, curves.y.T, color=colour, linewidth=0.6, alpha=0.4)
-        mean = curves.y.mean(axis=0)
-        axes.plot(curves.x, mean, color=colour, linewidth=1.8, label=f"layer {number + 1}")
+        median = np.median(curves.y, axis=0)
+        axes.plot(curves.x, median, color=colour, linewidth=1.8, label=f"layer {number + 1}")
     if layers[0].baseline is not None:
         axes.axhline(layers[0].baseline, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    if min(curves.y.min() for curves in layers) < LOWEST:
+        axes.set_ylim(LOWEST, max(curves.y.max() for curves in layers) + 1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel(layers[0].x_label)
     axes.set_ylabel(layers[0].title)

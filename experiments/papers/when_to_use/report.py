@@ -135,7 +135,7 @@ def growth(results: Results, kind: str) -> str:
     """
     frames = [lm.perplexities(results, length) for length in (LONGEST, SHORT)]
     cells = []
-    for method in lm.list_measured(results):
+    for method in _list_shown(results):
         long, short = (tables.by_seed(frame, method) for frame in frames)
         outcome = statistics.compare_values(METRIC, long, short)
         if outcome is not None and (outcome.kind == statistics.WORSE) == (kind == "worse"):
@@ -144,10 +144,14 @@ def growth(results: Results, kind: str) -> str:
     return "; ".join(cells) or "none"
 
 
-def remedy(results: Results, method: str) -> str:
-    """Return a text that compares a method with DA-Transformer: perplexity on the longest texts."""
-    outcome = tables.compare(lm.perplexities(results, LONGEST), METRIC, method, OURS)
-    return NOT_RUN if outcome is None else f"{outcome.kind}, {tables.describe(outcome)}"
+def outcome(results: Results, name: str, first: str, second: str) -> str:
+    """Return a text that compares two methods, such as "better, 0.52 points (p = 0.012)".
+
+    See `task_scores` about `name`.
+    """
+    metric, frame = task_scores(results, name)
+    found = tables.compare(frame, metric, first, second)
+    return NOT_RUN if found is None else f"{found.kind}, {tables.describe(found)}"
 
 
 def missing(results: Results) -> str:
@@ -228,7 +232,7 @@ def lengths(results: Results) -> str:
     at each length, its difference from DA-Transformer at the trained and at the longest length, and
     the share of the attention on far tokens in the longest texts.
     """
-    measured = lm.list_measured(results)
+    measured = _list_shown(results)
     columns = _perplexity_columns(results, SHORT)
     for length in (SHORT, LONGEST):
         columns.append(_minus_ours(results, length, measured))
@@ -275,6 +279,14 @@ def remedies(results: Results) -> str:
         columns.append(_minus_ours(results, length, REMEDIES))
     columns.append(_far_column(results, REMEDIES))
     return join("method", REMEDIES if lm.list_measured(results) else [], columns)
+
+
+def _list_shown(results: Results) -> list[str]:
+    """Return the methods trained on short texts, best on the longest texts first.
+
+    Of the forms of two-sided attention, only the best are among them: `ablation` shows the others.
+    """
+    return [m for m in lm.list_measured(results) if m not in settings.OTHER_FORMS]
 
 
 def _perplexity_columns(results: Results, trained: int) -> list[Column]:

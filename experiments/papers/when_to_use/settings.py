@@ -27,7 +27,8 @@ ABLATION = (
     *(f"{TWO_SIDED}_{decay}_decay" for decay in ("linear", "log")),
 )
 ABLATED = ("ud_el", "imdb_language_model")
-BEST_FORMS: tuple[str, ...] = ()  # the two forms, after the ablation
+BEST_FORMS = ("two_sided_buckets", TWO_SIDED)
+OTHER_FORMS = tuple(form for form in ABLATION if form not in BEST_FORMS)
 ENCODERS = (*PAPER_METHODS, "rotary", *BEST_FORMS)
 REMEDY = "distance_aware_score_bias"  # was meant to reduce the attention to far keys
 TRAINED_LENGTHS = (256, 512)  # tokens of an example, for two experiments on language models
@@ -54,7 +55,7 @@ EXPERIMENTS = {
     "imdb_language_model_512": (*ENCODERS, "alibi", "kerple_log", "t5_bias"),
     **dict.fromkeys(REVIEWS, ENCODERS),
     **dict.fromkeys(SHORT_TEXTS, ("vanilla", OURS, "rotary", *BEST_FORMS)),
-    LARGER: ("rotary", "alibi", "transformer_xl", TWO_SIDED),
+    LARGER: ("rotary", "alibi", "transformer_xl", BEST_FORMS[0]),
     LONG_TEXTS: (OURS, f"{TWO_SIDED}_linear_decay", "rotary"),
     f"{LONG_TEXTS}_window": ("rotary",),
 }
