@@ -145,7 +145,7 @@ def growth(results: Results, kind: str) -> str:
 
 
 def outcome(results: Results, name: str, first: str, second: str) -> str:
-    """Return a text that compares two methods, such as "better, 0.52 points (p = 0.012)".
+    """Return a text that compares two methods, such as "better, 0.52 points, p = 0.012".
 
     See `task_scores` about `name`.
     """
@@ -499,7 +499,9 @@ def reason(results: Results, name: str) -> str:
         return NOT_RUN
     ranked, cells = tables.rank(frame, metric), tables.mean_cells(frame, metric)
     shown = [method for i, method in enumerate(ranked) if i == 0 or method in SHOWN]
-    counts = f"{len(ranked)} methods, {frame[ranked[0]].count()} seeds"
+    fewest, most = frame.count().min(), frame.count().max()
+    seeds = most if fewest == most else f"{fewest} to {most}"
+    counts = f"{len(ranked)} methods, {seeds} seeds"
     figures = "; ".join(f"{method_title(method)} {cells[method]}" for method in shown)
     return f"{formatting.metric_title(metric)}, {counts}: {figures}"
 
