@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from distattn_jax.attention import ADJUSTMENTS, Adapted, DistanceAware, attention, sinusoid
+from distattn_jax.attention.variants.variant import weigh
 from tests import oracles
 from tests.attention.cases import VARIANTS, Sizes, inputs, random_arrays
 
@@ -95,3 +96,15 @@ def test_adapted_scores_at_position_32768_equal_scores_at_small_positions():
         query, key[:, -4:], value[:, -4:], **oracles.adapted(*biases), query_offset=2
     )
     np.testing.assert_allclose(actual, expected, atol=2e-3)
+
+
+def test_joined_gradients_are_the_same_gradients():
+    keys = jax.random.split(jax.random.key(0), 2)
+    operands = jax.random.normal(keys[0], (3, 5, 7)), jax.random.normal(keys[1], (3, 7, 2))
+
+    def differentiate(join_gradients):
+        product = jax.vmap(functools.partial(weigh, join_gradients=join_gradients))
+        gradient = jax.grad(lambda arrays: jnp.sin(product(*arrays)).sum())
+        return jax.jit(lambda arrays: jax.jvp(gradient, (arrays,), (arrays,)))(operands)
+
+    chex.assert_trees_all_close(differentiate(True), differentiate(False), rtol=1e-6)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int
 
 from distattn_jax.attention.variants.sinusoid import sinusoid
 from distattn_jax.attention.variants.skew import descending_positions, select_positions, skew
-from distattn_jax.attention.variants.variant import Variant, product, round_gradient, variant
+from distattn_jax.attention.variants.variant import Variant, product, round_gradient, variant, weigh
 
 
 @variant
@@ -56,6 +56,13 @@ class TransformerXL(Variant):
         content = product(query + self.content_bias[None], key)
         position = jnp.einsum("th,tsh->ts", query + self.position_bias[None], sinusoids)
         return scale * (content + position)
+
+    def weighted_values(self, weights, value, relative_positions):
+        # XLA needs up to a fifth less memory with this order on a GPU, and not more time.
+        return weigh(weights, value, join_gradients=True)
+
+    def with_plain_values(self):
+        return self
 
     def prepare(self, query, key, offset):
         descending = descending_positions(query.shape[0], key.shape[0], offset)

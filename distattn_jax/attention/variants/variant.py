@@ -286,12 +286,32 @@ def store_as(array: Float[Array, "*shape"], dtype: Any) -> Float[Array, "*shape"
     return jax.lax.optimization_barrier(array.astype(dtype)).astype(array.dtype)
 
 
-def weigh(weights: Float[Array, "T S"], value: Float[Array, "S E"]) -> Float[Array, "T E"]:
+def weigh(
+    weights: Float[Array, "T S"], value: Float[Array, "S E"], *, join_gradients: bool = False
+) -> Float[Array, "T E"]:
     """Return the weighted sum of values for each query, in the dtype of the weights.
 
     If the values have 16 bits, the weights are rounded to their dtype before the product, as in the
     fused kernels, because matrix units do this several times as fast. The result then has this
     dtype too, so that the products of the backward pass have operands of 16 bits.
+
+    Args:
+      weights: Attention weights after dropout.
+      value: Values.
+      join_gradients: If True, both gradients are computed before the backward pass continues. XLA
+        may then need less memory, or more: it chooses another order of the same operations.
     """
     dtype = weights.dtype if value.dtype.itemsize > 2 else value.dtype
-    return jnp.einsum("ts,se->te", weights.astype(dtype), value.astype(dtype))
+    operands = weights.astype(dtype), value.astype(dtype)
+    return jnp.einsum("ts,se->te", *(_join_gradients(*operands) if join_gradients else operands))
+
+
+@jax.custom_jvp
+def _join_gradients(*arrays: Array) -> tuple[Array, ...]:
+    """Return the arrays. The backward pass continues when the gradients of all are computed."""
+    return arrays
+
+
+@_join_gradients.defjvp
+def _join_gradients_jvp(primals, tangents):
+    return primals, jax.lax.optimization_barrier(tangents)
