@@ -98,13 +98,14 @@ def test_adapted_scores_at_position_32768_equal_scores_at_small_positions():
     np.testing.assert_allclose(actual, expected, atol=2e-3)
 
 
-def test_joined_gradients_are_the_same_gradients():
+@pytest.mark.parametrize("number", [0, 1, (0, 1)])
+def test_joined_gradients_are_the_same_gradients(number):
     keys = jax.random.split(jax.random.key(0), 2)
     operands = jax.random.normal(keys[0], (3, 5, 7)), jax.random.normal(keys[1], (3, 7, 2))
 
     def differentiate(join_gradients):
         product = jax.vmap(functools.partial(weigh, join_gradients=join_gradients))
-        gradient = jax.grad(lambda arrays: jnp.sin(product(*arrays)).sum())
-        return jax.jit(lambda arrays: jax.jvp(gradient, (arrays,), (arrays,)))(operands)
+        gradient = jax.grad(lambda *arrays: jnp.sin(product(*arrays)).sum(), number)
+        return jax.jit(lambda *arrays: jax.jvp(gradient, arrays, arrays))(*operands)
 
     chex.assert_trees_all_close(differentiate(True), differentiate(False), rtol=1e-6)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Float, Int
 
 from distattn_jax.tree import frozen_tree as variant  # noqa: F401  decorator of every variant
@@ -312,6 +313,11 @@ def _join_gradients(*arrays: Array) -> tuple[Array, ...]:
     return arrays
 
 
-@_join_gradients.defjvp
 def _join_gradients_jvp(primals, tangents):
+    # JAX cannot transpose a barrier on a tangent that is always 0.
+    if any(isinstance(tangent, SymbolicZero) for tangent in tangents):
+        return primals, tangents
     return primals, jax.lax.optimization_barrier(tangents)
+
+
+_join_gradients.defjvp(_join_gradients_jvp, symbolic_zeros=True)
