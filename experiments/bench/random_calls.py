@@ -24,13 +24,14 @@ from experiments.bench.timing import measure_errors, select_large_errors
 from experiments.bench.variants import adapted, transformer_xl
 from experiments.bench.workers import run_tasks
 
-# Kernels read the bias of this case from a table, like that of `two_sided`.
-SIMILAR = "two_sided_buckets"
+# Kernels read the bias of this case from a table, as that of `two_sided`. Leaving it out keeps the
+# calls of each seed the same as those that were checked on a GPU.
+LEFT_OUT = "two_sided_buckets"
 # Variants of all other cases that have fused kernels, by the name of the case.
 VARIANTS = {
     name: case.variant
     for name, case in CASES.items()
-    if case == Case(case.variant) and name != SIMILAR
+    if case == Case(case.variant) and name != LEFT_OUT
 } | {"dot_product": CASES["vanilla"].variant}
 LENGTHS = 16, 2048
 WIDEST = 128

@@ -25,8 +25,8 @@ from experiments.papers.when_to_use.settings import OTHER_FORMS, OURS, TAGGING, 
 
 SHAPE = "long"  # of the benchmark: 8,192 tokens
 # Case of the benchmark for each method with another name. Rotary positions and sinusoids are added
-# before the attention: their time is not included. The time of two-sided attention is that with a
-# logarithm. A power takes the same time, because kernels read both from a table.
+# before the attention: their time is not included. The time of two-sided attention was measured
+# with a logarithm in place of the power. Kernels read both from a table.
 CASES = dict.fromkeys(("no_positions", "vanilla", "rotary"), "vanilla")
 TICKS = (0.15, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 4)
 
