@@ -163,10 +163,10 @@ def relation_tables(
     Returns:
       Dict from the name of an encoder or decoder (see `distance_parameters`) to a dict with the
       entries "keys" (for the vectors that are added to keys) and "values" (for the vectors that are
-      added to values). If the model has no such vectors, the entry is missing. A decoder does not
+      added to values). Entries and levels without such vectors are missing. A decoder does not
       attend to later tokens, so the relative positions of a decoder end at 0.
     """
-    return {
+    found = {
         level: {
             kind: _compare_vectors(table[member], level == "decoder", max_distance)
             for kind, table in tables.items()
@@ -174,6 +174,7 @@ def relation_tables(
         }
         for level, tables in variant_parameters(params).items()
     }
+    return {level: tables for level, tables in found.items() if tables}
 
 
 def _compare_vectors(

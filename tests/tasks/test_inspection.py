@@ -81,6 +81,11 @@ def test_equal_position_vectors_have_no_direction():
     assert table.similarities.tolist() == [[[0]]]
 
 
+def test_parameters_that_are_no_position_vectors_are_not_compared():
+    biases = {"encoder": {"layers": {0: {"attention": {"variant": {"weight": np.ones((1, 2, 2))}}}}}}
+    assert tasks.relation_tables(biases, 0) == {}
+
+
 def test_encoder_and_decoder_have_their_own_heads_with_layers_ordered_by_number():
     def make_layers(*values):
         heads = ({"weight": np.full((1, 2), value), "shape": np.zeros((1, 2))} for value in values)

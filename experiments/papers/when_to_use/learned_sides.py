@@ -21,11 +21,11 @@ from distattn_jax.plot.style import GREY
 from experiments.papers.formatting import experiment_title, method_title
 from experiments.papers.results import Results
 from experiments.papers.when_to_use import language_models
-from experiments.papers.when_to_use.settings import BEST_FORMS, EXPERIMENTS, LARGER, LONG_TEXTS
+from experiments.papers.when_to_use.settings import BEST_FORMS, LEARNED
 
 REACH = 32  # largest distance that the figure shows, in tokens
 LOWEST = -10  # bias that the figure shows: it makes a weight e¹⁰ times smaller
-CAUSAL = (*language_models.NAMES.values(), LARGER, LONG_TEXTS)
+CAUSAL = language_models.NAMES.values()
 
 
 class Learned(NamedTuple):
@@ -43,10 +43,8 @@ class Learned(NamedTuple):
 def list_learned(results: Results) -> list[Learned]:
     """Return the functions of each run of the best forms whose heads are stored."""
     found = []
-    for experiment, methods in EXPERIMENTS.items():
-        for method in methods:
-            if method not in BEST_FORMS:
-                continue
+    for experiment in LEARNED:
+        for method in BEST_FORMS:
             leaves = results.part(experiment, "heads", method, "two_sided")
             if leaves:
                 arrays = {name: np.asarray(values, np.float32) for name, values in leaves.items()}

@@ -40,6 +40,8 @@ TAGGING = ("ud_en", *TREEBANKS, "wnut17")
 REVIEWS = tuple(f"imdb_{cut}" for cut in CUTS)
 # AG's News and SST again, with fewer seeds than the report on DA-Transformer has.
 SHORT_TEXTS = ("ag_5_seeds", "sst_5_seeds")
+# Experiments in the figure of the functions that heads of two-sided attention learn.
+LEARNED = ("ud_el", "wnut17", "imdb_language_model", "imdb_128")
 # A language model of about 30 million parameters, trained on the C files of the Linux kernel.
 LARGER = "linux_language_model"
 LARGER_LENGTHS = (1024, 2048, 4096, 8192, 16_384)  # tokens of an example of the test set
