@@ -19,13 +19,19 @@ from typing import NamedTuple
 from distattn_jax.train import OutputConfig
 from experiments.bench.workers import compile_quickly
 from experiments.commands.report import PAPERS
+from experiments.papers import translations
 from experiments.papers.when_to_use.measures import HEADS_FILE, PERPLEXITY_FILE
 
 TEMPLATES = Path(__file__).parent.parent / "papers"
 RUNS = Path(OutputConfig().directory)
 LOGS = RUNS / "logs"
-# File that each command writes last, in the folder of its run.
-WRITTEN = {"train": "result.json", "perplexity": PERPLEXITY_FILE, "heads": HEADS_FILE}
+# File that each command writes last, in the folder of its run. `evaluate` takes one run.
+WRITTEN = {
+    "train": "result.json",
+    "evaluate": f"{translations.FOLDER}/test.json",
+    "perplexity": PERPLEXITY_FILE,
+    "heads": HEADS_FILE,
+}
 PROGRAM = (sys.executable, "-m", "experiments")
 GRACE = 60  # seconds in which an interrupted training may save a checkpoint
 FINISHED, INTERRUPTED, FAILED, NOT_STARTED = "finished", "interrupted", "failed", "not started"
@@ -172,7 +178,8 @@ def _join_commands(jobs: Iterable[Job]) -> tuple[Command, ...]:
     """Return the commands of all jobs. Commands that differ in their targets become one."""
     found: dict[tuple, Command] = {}
     for command in (command for job in jobs for command in job.commands):
-        key = command.words, command.flags
+        takes_one = command.words == ("evaluate",)
+        key = command.words, command.flags, command.targets if takes_one else None
         if key in found:
             targets = (*found[key].targets, *command.targets)
             files = (*found[key].files, *command.files)

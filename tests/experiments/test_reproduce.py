@@ -69,6 +69,15 @@ def test_one_job_for_all_methods_of_an_experiment():
     }
 
 
+def test_each_translator_is_evaluated_by_a_command_of_its_own():
+    (job,) = join_methods(list_jobs([LINES[0], ["evaluate", "runs/x/METHOD"]]))
+    assert describe(job) == {
+        "runs/x/vanilla/result.json runs/x/adapted/result.json": LINES[0],
+        "runs/x/vanilla/translations/test.json": ["evaluate", "runs/x/vanilla"],
+        "runs/x/adapted/translations/test.json": ["evaluate", "runs/x/adapted"],
+    }
+
+
 def test_the_commands_have_the_options_of_the_stored_runs():
     """A new method would have the options of the stored runs of its experiment."""
     compared_runs = 0

@@ -82,7 +82,9 @@ def test_equal_position_vectors_have_no_direction():
 
 
 def test_parameters_that_are_no_position_vectors_are_not_compared():
-    biases = {"encoder": {"layers": {0: {"attention": {"variant": {"weight": np.ones((1, 2, 2))}}}}}}
+    biases = {
+        "encoder": {"layers": {0: {"attention": {"variant": {"weight": np.ones((1, 2, 2))}}}}}
+    }
     assert tasks.relation_tables(biases, 0) == {}
 
 

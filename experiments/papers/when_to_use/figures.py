@@ -47,7 +47,7 @@ FAMILIES: tuple[tuple[tuple[str, ...], Line], ...] = (
     (("alibi", "kerple_log", "kerple_power"), Line(PALETTE["sky"])),
     (("t5_bias",), Line("#855a22")),
     (("rotary",), Line("")),
-    (TWO_SIDED_FORMS, Line(METHOD_COLOURS[TWO_SIDED])),
+    (TWO_SIDED_FORMS, Line("")),
 )
 
 

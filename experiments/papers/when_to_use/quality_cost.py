@@ -30,10 +30,11 @@ from experiments.papers.when_to_use.settings import (
 )
 
 SHAPE = "long"  # of the benchmark: 8,192 tokens
-# Case of the benchmark for each method with another case. Rotary positions and sinusoids are added
-# before the attention: their time is not included. The decay of the case "two_sided" is a logarithm,
-# and no key is forgotten. That of "two_sided_buckets" makes all heads forget at 8,192 tokens, which
-# trained heads may not do. Kernels read all biases from a table, so that both forms get one time.
+# Case of the benchmark for methods with another name. Rotary positions and sinusoids are added
+# before the attention: their time is not included. The decay of the case "two_sided" is a
+# logarithm, and no key is forgotten. That of "two_sided_buckets" makes all heads forget at 8,192
+# tokens, which trained heads may not do. Kernels read all biases from a table, so that both forms
+# get one time.
 CASES = {
     **dict.fromkeys(("no_positions", "vanilla", "rotary"), "vanilla"),
     **dict.fromkeys(BEST_FORMS, "two_sided"),

@@ -31,11 +31,17 @@ from experiments.papers.when_to_use.two_sided import ablation
 __all__ = ["REPORT", "ablation", "larger", "long_texts"]
 
 DOCS = Path(__file__).parent.parent.parent.parent / "docs"
+# Columns of means over data sets, named as in `task_scores`, and their titles.
+MEANS = {
+    "+".join(settings.SPEECH): "mean of parts of speech",
+    "+".join(settings.TAGGING): "mean of all",
+}
 DATA = {
-    "tagging": settings.TAGGING,
+    "tagging": (*settings.TAGGING, *MEANS),
     "reviews": settings.REVIEWS,
     "short_texts": settings.SHORT_TEXTS,
 }
+TRANSLATORS = (*POSITIONS, "no_positions", *settings.ADDED[settings.TRANSLATION])
 # Forms of distance-aware attention that may give far tokens less attention in long texts.
 REMEDIES = (OURS, "distance_aware_linear", "distance_aware_early_add", settings.REMEDY)
 SHOWN = ("vanilla", "no_positions", OURS)  # methods whose figures the advice shows, if run
@@ -177,7 +183,7 @@ def missing(results: Results) -> str:
 def scores(results: Results, kind: str) -> str:
     """Return a Markdown table of the main metric of the encoders, with one row per method.
 
-    Each data set has a column, in which the best method is bold.
+    Each data set, and each mean of `MEANS`, has a column, in which the best method is bold.
 
     Args:
       results: Stored results of all experiments.
@@ -185,10 +191,14 @@ def scores(results: Results, kind: str) -> str:
     """
     columns = []
     for name in DATA[kind]:
-        frame = results.main_scores(name, ENCODERS)
-        cells = tables.mean_cells(frame, results.test_metric(name), bold_best=True)
-        baseline = tables.format_baseline(results, name, name=False)
-        columns.append(Column(experiment_title(name), {"": baseline, **cells}))
+        metric, frame = task_scores(results, name)
+        frame = frame[[method for method in ENCODERS if method in frame]]
+        cells = tables.mean_cells(frame, metric, bold_best=True)
+        if name in MEANS:
+            columns.append(Column(MEANS[name], {"": EMPTY, **cells}))
+        else:
+            baseline = tables.format_baseline(results, name, name=False)
+            columns.append(Column(experiment_title(name), {"": baseline, **cells}))
     methods = _encoders_that_ran(results, kind)
     rows = {"": "no model", **{method: method_title(method) for method in methods}}
     return join("method", rows, columns if methods else [])
@@ -213,6 +223,24 @@ def differences(results: Results, kind: str, *bases: str) -> str:
             title = f"{experiment_title(name)}, minus {method_title(base)}"
             columns.append(tables.difference_column(title, found, base))
     return join("method", [*methods, tables.DETECTABLE], columns)
+
+
+def translation(results: Results) -> str:
+    """Return a Markdown table of translators, with one row per method.
+
+    The columns are the perplexity of the tokens of the translations, its difference from
+    Transformer-RPR, and BLEU.
+    """
+    name, base = settings.TRANSLATION, "relative_position"
+    perplexities, bleu = (results.scores(name, metric) for metric in (METRIC, "bleu"))
+    methods = [method for method in TRANSLATORS if method in perplexities]
+    found = tables.minus(perplexities, METRIC, base, methods)
+    columns = [
+        Column("perplexity", tables.mean_cells(perplexities[methods], METRIC, bold_best=True)),
+        tables.difference_column(f"perplexity, minus {method_title(base)}", found, base),
+        Column("BLEU", tables.mean_cells(bleu[[one for one in methods if one in bleu]], "bleu")),
+    ]
+    return join("method", methods, columns)
 
 
 def _encoders_that_ran(results: Results, kind: str) -> list[str]:
@@ -457,8 +485,7 @@ def task_scores(results: Results, name: str) -> tuple[str, pd.DataFrame]:
         return METRIC, lm.perplexities(results, int(name))
     first, *others = name.split("+")
     metric = results.test_metric(first)
-    translators = (*POSITIONS, "no_positions", "rotary", *settings.ABLATION)
-    known = translators if metric == "bleu" else formatting.METHOD_ORDER
+    known = TRANSLATORS if metric == "bleu" else formatting.METHOD_ORDER
     frame = results.main_scores(first, known)
     for other in others:  # Methods and seeds that were not run on all of them become empty.
         frame = frame + results.main_scores(other, known)

@@ -36,7 +36,8 @@ LENGTHS = (256, 512, 1024, 2048, 4096, 8192)  # tokens of an example of the test
 CUTS = (64, 128, 256, 512)  # words to which reviews are cut
 # Universal Dependencies treebanks of languages other than English.
 TREEBANKS = ("ud_fr", "ud_el", "ud_tr", "ud_vi")
-TAGGING = ("ud_en", *TREEBANKS, "wnut17")
+SPEECH = ("ud_en", *TREEBANKS)
+TAGGING = (*SPEECH, "wnut17")
 REVIEWS = tuple(f"imdb_{cut}" for cut in CUTS)
 # AG's News and SST again, with fewer seeds than the report on DA-Transformer has.
 SHORT_TEXTS = ("ag_5_seeds", "sst_5_seeds")
@@ -61,5 +62,6 @@ EXPERIMENTS = {
     LONG_TEXTS: (OURS, f"{TWO_SIDED}_linear_decay", "rotary"),
     f"{LONG_TEXTS}_window": ("rotary",),
 }
-# Methods that are added to an experiment of the report on translation.
-ADDED = {"multi30k_small": ("rotary", *BEST_FORMS)}
+# Experiment of the report on translation, and the methods that are added to it.
+TRANSLATION = "multi30k_small"
+ADDED = {TRANSLATION: ("rotary", *BEST_FORMS)}
