@@ -21,13 +21,14 @@ from distattn_jax.attention import (
     explain_implementation,
     near_keys,
 )
-from distattn_jax.attention.fused import derivative, interpreter
+from distattn_jax.attention.fused import derivative, interpreter, position_tables
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
     Distances,
     unstack_coefficients,
 )
+from distattn_jax.attention.fused.kernel_view import Block
 from distattn_jax.attention.fused.visible_columns import UNBOUNDED
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add
@@ -269,6 +270,52 @@ SATURATING_SHAPES = {
     "exponent": (),
     "clip": jnp.asarray([3.0, 3.0]),
 }
+
+
+@pytest.mark.parametrize("size", [1e-12, 1, 1e12])
+def test_the_gradient_of_a_bias_gets_its_exact_sum_in_proportion_to_its_squares(size):
+    gradient = size * jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 50)), jnp.float32)
+    total = size * jnp.ones((2, 3, 1))
+    corrected = derivative._correct_sum(gradient, total)
+    np.testing.assert_allclose(corrected.sum(axis=2, keepdims=True) / size, 1, atol=1e-4)
+    shares = (gradient - corrected) / gradient**2
+    np.testing.assert_allclose(shares, jnp.broadcast_to(shares[..., :1], shares.shape), rtol=0.02)
+
+
+@pytest.mark.parametrize("size", [0, 1e-25, 1e25])
+def test_the_gradient_of_a_bias_keeps_its_size_where_squares_leave_float32(size):
+    gradient = size * jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 50)), jnp.float32)
+    corrected = derivative._correct_sum(gradient, 0.0)
+    np.testing.assert_allclose(corrected, gradient, rtol=0.01)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_joint_derivatives_of_a_table_are_those_of_its_operations(dtype, monkeypatch):
+    random = np.random.default_rng(0)
+    decay = tuple(jnp.asarray(random.uniform(0.2, 0.9, (2, 2)), dtype) for _ in range(2))
+    constants = jnp.asarray(random.normal(size=(2, 2)), jnp.float32)
+    variant = TwoSided(
+        None, (), (constants, decay, ()), ("constant", "kerple_power", _no_parameter)
+    )
+    arrays = jnp.zeros((3, 40, 2, 8)), jnp.zeros((3, 70, 2, 8)), jnp.zeros((3, 70, 2, 8))
+    block = Block(*arrays, offset=jnp.array([0, 5, -90]), scale=1.0)
+    cotangent = jnp.asarray(random.normal(size=(3, 2, block.relative_positions.size)), jnp.float32)
+
+    def gradient(few):
+        monkeypatch.setattr(position_tables, "FEW_PARAMETERS", few)
+
+        def total(variant):
+            table = position_tables.make_table(TwoSided.bias_sum, variant, block, 2.0)
+            return jnp.sum(table * cotangent)
+
+        return jax.jit(jax.grad(total))(variant)
+
+    tolerance = {"rtol": 0.1, "atol": 1} if dtype == jnp.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
+    chex.assert_trees_all_close(gradient(16), gradient(0), **tolerance)
+
+
+def _no_parameter(distance, parameters):
+    return jnp.sin(distance)
 
 
 @pytest.mark.parametrize(("width", "tolerance"), [(16, None), (64, None), (64, 0.0)])

@@ -39,6 +39,7 @@ from distattn_jax.attention.fused.saturation import LARGEST_FAR_BIAS
 from distattn_jax.attention.fused.small_scores import find_small_scores
 
 Logsumexp = Float[Array, "B N _"]
+SMALLEST_SQUARES = 1e-30  # Below this sum, most of its squares may be rounded to 0.
 
 
 class Outputs(NamedTuple):
@@ -274,13 +275,11 @@ def _correct_sum(
 
     Each number is changed in proportion to its square. If the standard deviation of its error is
     proportional to the number, this is the weighted least-squares solution. If all numbers are 0,
-    they stay 0.
+    they stay 0. If the squares are too small for float32, the numbers are changed less.
     """
-    smallest = jnp.finfo(gradient.dtype).tiny  # avoids divisions by 0
-    largest = jnp.abs(gradient).max(axis=2, keepdims=True)
-    shares = jnp.square(gradient / jnp.maximum(largest, smallest))
-    shares /= jnp.maximum(shares.sum(axis=2, keepdims=True), smallest)
-    return gradient - shares * (gradient.sum(axis=2, keepdims=True) - total)
+    squares = jnp.square(gradient).sum(axis=2, keepdims=True)
+    error = gradient.sum(axis=2, keepdims=True) - total
+    return gradient * (1 - gradient * (error / jnp.maximum(squares, SMALLEST_SQUARES)))
 
 
 @_jit

@@ -6,6 +6,8 @@ and return its gradient: one number for each relative position. JAX derives the 
 parameters of f, because the table is computed with plain JAX.
 """
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,8 @@ from jaxtyping import Array, Float, Int
 from distattn_jax.attention.fused.kernel_view import Block, broadcast_heads
 
 Evaluate = Callable[[Any, Int[Array, "T S"]], Array]
+OneHead = Callable[[Any, Int[Array, " D"]], Float[Array, " D"]]
+FEW_PARAMETERS = 16  # of a head: see `_with_joint_derivatives`
 
 
 def make_table(
@@ -38,7 +42,42 @@ def make_table(
     def one_head(variant: Any, relative: Array) -> Array:
         return factor * evaluate(variant, relative[:, None])[:, 0].astype(jnp.float32)
 
+    parameters = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(variant))
+    if 0 < parameters <= FEW_PARAMETERS:
+        return _tabulate(_with_joint_derivatives(one_head), variant, block)
     return _tabulate(one_head, variant, block)
+
+
+def _with_joint_derivatives(one_head: OneHead) -> OneHead:
+    """Return the same function, with fewer operations in the gradients of its parameters.
+
+    JAX derives one operation after the other, so that XLA compiles many small kernels. In short
+    texts, starting them takes longer than their work. Here the derivative of each number by each
+    parameter comes first, and XLA computes it in the same kernel as the sum over all numbers. The
+    derivatives need more memory than the table, so that the backward pass computes them again. This
+    does not pay for many parameters, such as those of buckets.
+    """
+
+    def one_number(variant: Any, relative_position: Array) -> Float[Array, ""]:
+        return one_head(variant, relative_position[None])[0]
+
+    @jax.custom_jvp
+    def joint(variant: Any, relative: Array) -> Array:
+        return one_head(variant, relative)
+
+    @joint.defjvp
+    def derive(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        variant, relative = primals
+        derivatives = jax.vmap(jax.grad(one_number), (None, 0))(variant, relative)
+
+        def change(derivative: Array, tangent: Array) -> Float[Array, " D"]:
+            product = derivative.astype(jnp.float32) * tangent.astype(jnp.float32)[None]
+            return product.reshape(relative.size, -1).sum(axis=1)
+
+        changes = jax.tree.leaves(jax.tree.map(change, derivatives, tangents[0]))
+        return joint(variant, relative), functools.reduce(jnp.add, changes)
+
+    return jax.checkpoint(joint)
 
 
 def bound_table(
