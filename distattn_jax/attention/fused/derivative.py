@@ -39,7 +39,7 @@ from distattn_jax.attention.fused.saturation import LARGEST_FAR_BIAS
 from distattn_jax.attention.fused.small_scores import find_small_scores
 
 Logsumexp = Float[Array, "B N _"]
-SMALLEST_SQUARES = 1e-30  # Below this sum, most of its squares may be rounded to 0.
+SMALLEST_SQUARES = 1e-30  # A smaller sum may lack squares that were rounded to 0.
 
 
 class Outputs(NamedTuple):
@@ -275,11 +275,12 @@ def _correct_sum(
 
     Each number is changed in proportion to its square. If the standard deviation of its error is
     proportional to the number, this is the weighted least-squares solution. If all numbers are 0,
-    they stay 0. If the squares are too small for float32, the numbers are changed less.
+    they stay 0. If the squares leave the range of float32, the numbers are changed less, or not at
+    all.
     """
     squares = jnp.square(gradient).sum(axis=2, keepdims=True)
     error = gradient.sum(axis=2, keepdims=True) - total
-    return gradient * (1 - gradient * (error / jnp.maximum(squares, SMALLEST_SQUARES)))
+    return gradient * (1 - gradient / jnp.maximum(squares, SMALLEST_SQUARES) * error)
 
 
 @_jit

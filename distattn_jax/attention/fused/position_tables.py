@@ -7,7 +7,6 @@ parameters of f, because the table is computed with plain JAX.
 """
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +18,10 @@ from distattn_jax.attention.fused.kernel_view import Block, broadcast_heads
 
 Evaluate = Callable[[Any, Int[Array, "T S"]], Array]
 OneHead = Callable[[Any, Int[Array, " D"]], Float[Array, " D"]]
-FEW_PARAMETERS = 16  # of a head: see `_with_joint_derivatives`
 
 
 def make_table(
-    evaluate: Evaluate, variant: Any, block: Block, factor: float
+    evaluate: Evaluate, variant: Any, block: Block, factor: float, *, joins_gradients: bool = False
 ) -> Float[Array, "B N D"]:
     """Return a table of a function f of the relative position, for each example and head.
 
@@ -37,25 +35,25 @@ def make_table(
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
       factor: Number by which f is multiplied.
+      joins_gradients: See `_join_gradients`, which says what f must be.
     """
 
     def one_head(variant: Any, relative: Array) -> Array:
         return factor * evaluate(variant, relative[:, None])[:, 0].astype(jnp.float32)
 
-    parameters = sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(variant))
-    if 0 < parameters <= FEW_PARAMETERS:
-        return _tabulate(_with_joint_derivatives(one_head), variant, block)
-    return _tabulate(one_head, variant, block)
+    return _tabulate(_join_gradients(one_head) if joins_gradients else one_head, variant, block)
 
 
-def _with_joint_derivatives(one_head: OneHead) -> OneHead:
+def _join_gradients(one_head: OneHead) -> OneHead:
     """Return the same function, with fewer operations in the gradients of its parameters.
 
-    JAX derives one operation after the other, so that XLA compiles many small kernels. In short
-    texts, starting them takes longer than their work. Here the derivative of each number by each
-    parameter comes first, and XLA computes it in the same kernel as the sum over all numbers. The
-    derivatives need more memory than the table, so that the backward pass computes them again. This
-    does not pay for many parameters, such as those of buckets.
+    JAX differentiates each operation of f separately, so that XLA compiles many small kernels. In
+    short texts, starting them takes longer than their work. Here the derivative of each number of
+    the table by each parameter comes first, and XLA computes it in the same kernel as the sum over
+    all numbers. The derivatives need more memory than the table, so the backward pass recomputes
+    them.
+
+    f must have few parameters, at least one, and must use no other differentiated arrays.
     """
 
     def one_number(variant: Any, relative_position: Array) -> Float[Array, ""]:
@@ -71,8 +69,8 @@ def _with_joint_derivatives(one_head: OneHead) -> OneHead:
         derivatives = jax.vmap(jax.grad(one_number), (None, 0))(variant, relative)
 
         def change(derivative: Array, tangent: Array) -> Float[Array, " D"]:
-            product = derivative.astype(jnp.float32) * tangent.astype(jnp.float32)[None]
-            return product.reshape(relative.size, -1).sum(axis=1)
+            product = derivative * tangent[None]
+            return product.reshape(relative.size, -1).sum(axis=1).astype(jnp.float32)
 
         changes = jax.tree.leaves(jax.tree.map(change, derivatives, tangents[0]))
         return joint(variant, relative), functools.reduce(jnp.add, changes)

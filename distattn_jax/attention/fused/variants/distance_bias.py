@@ -14,7 +14,13 @@ from distattn_jax.attention.fused.distance_functions import LINEAR, LOG2E, Coeff
 from distattn_jax.attention.fused.kernel_view import KernelForm, KernelView, register
 from distattn_jax.attention.fused.position_tables import make_table
 from distattn_jax.attention.fused.scoring import DistanceScoring, TableScoring
-from distattn_jax.attention.variants import DistanceBias, T5Buckets, alibi
+from distattn_jax.attention.variants import (
+    DistanceBias,
+    T5Buckets,
+    alibi,
+    kerple_log,
+    kerple_power,
+)
 
 
 @register(DistanceBias)
@@ -33,7 +39,8 @@ class DistanceBiasView(KernelView):
             _evaluate_buckets if isinstance(variant.function, T5Buckets) else DistanceBias.bias
         )
         scoring = TableScoring(scale, has_factor=False, has_bias=True, is_rectified=False)
-        table = make_table(evaluate, variant, block, LOG2E)
+        joins = variant.function in (kerple_log, kerple_power)
+        table = make_table(evaluate, variant, block, LOG2E, joins_gradients=joins)
         return KernelForm(scoring, block.query, block.key, bias_table=table)
 
 
