@@ -142,6 +142,7 @@ def _limit_distances(plan: Plan, operands: Operands, tolerance: float) -> Operan
     reach = plan.scoring.find_reach(operands, tolerance)
     if found is not None and bias is not None and operands.bias_change is not None:
         far_bias = jax.lax.stop_gradient(jnp.stack((bias[:, :, -1], bias[:, :, 0]), axis=-1))
+        far_bias = jnp.broadcast_to(far_bias, (operands.query.shape[0], *far_bias.shape[1:]))
         # A side with another bias skips no keys, or only keys that the head forgets.
         is_moderate = jnp.abs(far_bias) <= LARGEST_FAR_BIAS
         operands = operands._replace(far_weights=jnp.where(is_moderate, jnp.exp2(far_bias), 0))
@@ -265,12 +266,14 @@ def _run_backward(
         has_keys = block.logsumexp[:, :, : logsumexp_cotangent.shape[2]] < EMPTY_LOGSUMEXP / 2
         total = jnp.where(has_keys, logsumexp_cotangent, 0).sum(axis=2, keepdims=True)
         total *= plan.scoring.gradient_multiplier(None)
+        if gradients.bias_table.shape[0] == 1:
+            total = total.sum(axis=0, keepdims=True)
     return gradients._replace(bias_table=_correct_sum(gradients.bias_table, total))
 
 
 def _correct_sum(
-    gradient: Float[Array, "B N D"], total: Float[Array, "B N 1"] | float
-) -> Float[Array, "B N D"]:
+    gradient: Float[Array, "#B N D"], total: Float[Array, "#B N 1"] | float
+) -> Float[Array, "#B N D"]:
     """Return a gradient of a bias table that sums to `total`.
 
     Each number is changed in proportion to its square. If the standard deviation of its error is

@@ -87,7 +87,7 @@ def _bound_excess(operands: Operands, scale: float, is_rectified: bool) -> Float
     return bias + above - own
 
 
-def _bound_derivatives(operands: Operands) -> Float[Array, "B N D"]:
+def _bound_derivatives(operands: Operands) -> Float[Array, "#B N D"]:
     """Return an upper bound of the derivatives of a score by the parameters of f and g."""
     bound = operands.bias_bound
     assert bound is not None, "forgetting needs a bound"

@@ -250,7 +250,12 @@ class KernelCalls(abc.ABC):
             far *= self.plan.scoring.gradient_multiplier(None)
             bias_table = bias_table.at[:, :, -1].add(far[..., 0]).at[:, :, 0].add(far[..., 1])
             gradients = gradients._replace(bias_table=bias_table)
-        return gradients, completed
+        shared = {
+            name: getattr(gradients, name).sum(axis=0, keepdims=True)
+            for name, table in self.operands.position_tables.items()
+            if table.shape[0] == 1
+        }
+        return gradients._replace(**shared), completed
 
     def table_gradients(self, outputs: Arrays, backward: BackwardOperands) -> Arrays:
         """Return the gradients of the tables of relations that the kernels multiply, by name.

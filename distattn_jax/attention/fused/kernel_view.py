@@ -106,11 +106,11 @@ class KernelForm(NamedTuple):
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     coefficients: Float[Array, "B N C"] | None = None
-    factor_table: Float[Array, "B N D"] | None = None
-    bias_table: Float[Array, "B N D"] | None = None
-    factor_bound: Float[Array, "B N D"] | None = None
-    bias_bound: Float[Array, "B N D"] | None = None
-    bias_change: Float[Array, "B N D"] | None = None
+    factor_table: Float[Array, "#B N D"] | None = None
+    bias_table: Float[Array, "#B N D"] | None = None
+    factor_bound: Float[Array, "#B N D"] | None = None
+    bias_bound: Float[Array, "#B N D"] | None = None
+    bias_change: Float[Array, "#B N D"] | None = None
     key_table: Float[Array, "#N R H"] | None = None
     value_table: Float[Array, "#N R E"] | None = None
     position_query: Float[Array, "B T N H"] | None = None

@@ -73,8 +73,8 @@ class QueryGradients(NamedTuple):
 
     query: Float[Array, "B T N H"]
     coefficients: Float[Array, "B N C"]
-    factor_table: Float[Array, "B N D"] | None
-    bias_table: Float[Array, "B N D"] | None
+    factor_table: Float[Array, "#B N D"] | None
+    bias_table: Float[Array, "#B N D"] | None
     relation_products: Float[Array, "B T N R"] | None
     position_query: Float[Array, "B T N H"] | None
     positions: Float[Array, "#B D #N H"] | None = None

@@ -50,7 +50,8 @@ class Operands(NamedTuple):
       dropout_scale: Factor of the kept weights. None disables dropout.
       factor_table: Function F of the relative position by which `TableScoring` multiplies q · k.
         The number at index x belongs to the queries i and keys j with i - j = x - S. x is from 0 to
-        T + S, so that D is T + S + 1. None for other scorings, or without such a function.
+        T + S, so that D is T + S + 1. If all examples have the same offset, they share the table.
+        None for other scorings, or without such a function.
       bias_table: Function G of the relative position that `TableScoring` adds, in the layout of
         `factor_table`. None for other scorings, or without such a function.
       factor_bound: Upper bound of |F| and of the absolute derivative of F by each of its
@@ -101,11 +102,11 @@ class Operands(NamedTuple):
     key_segments: Int[Array, "B S"] | None = None
     dropout_words: UInt32[Array, "B N 5"] | None = None
     dropout_scale: Float[Array, "B N 1"] | None = None
-    factor_table: Float[Array, "B N D"] | None = None
-    bias_table: Float[Array, "B N D"] | None = None
-    factor_bound: Float[Array, "B N D"] | None = None
-    bias_bound: Float[Array, "B N D"] | None = None
-    bias_change: Float[Array, "B N D"] | None = None
+    factor_table: Float[Array, "#B N D"] | None = None
+    bias_table: Float[Array, "#B N D"] | None = None
+    factor_bound: Float[Array, "#B N D"] | None = None
+    bias_bound: Float[Array, "#B N D"] | None = None
+    bias_change: Float[Array, "#B N D"] | None = None
     far_weights: Float[Array, "B N 2"] | None = None
     reach: Int[Array, "B N 2"] | None = None
     radius: Int[Array, "B N *sides"] | None = None
@@ -118,7 +119,7 @@ class Operands(NamedTuple):
     positions: Float[Array, "#B D #N H"] | None = None
 
     @property
-    def position_tables(self) -> dict[str, Float[Array, "B N D"]]:
+    def position_tables(self) -> dict[str, Float[Array, "#B N D"]]:
         """Tables of functions of the relative position that the call has, by name of the field."""
         tables = {"factor_table": self.factor_table, "bias_table": self.bias_table}
         return {name: table for name, table in tables.items() if table is not None}

@@ -6,7 +6,6 @@ and return its gradient: one number for each relative position. JAX derives the 
 parameters of f, because the table is computed with plain JAX.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +21,11 @@ OneHead = Callable[[Any, Int[Array, " D"]], Float[Array, " D"]]
 
 def make_table(
     evaluate: Evaluate, variant: Any, block: Block, factor: float, *, joins_gradients: bool = False
-) -> Float[Array, "B N D"]:
-    """Return a table of a function f of the relative position, for each example and head.
+) -> Float[Array, "#B N D"]:
+    """Return a table of a function f of the relative position for each head.
 
-    Index x of a table, from 0 to T + S, belongs to the rows i of queries and j of keys with
+    If all examples have the same offset, they share the table: B is 1. Otherwise there is one table
+    for each example. Index x of a table, from 0 to T + S, belongs to the rows i of queries and j of keys with
     i - j = x - S. T and S are the padded numbers of queries and keys. The relative position is
     x - S plus the offset of the example.
 
@@ -48,10 +48,9 @@ def _join_gradients(one_head: OneHead) -> OneHead:
     """Return the same function, with fewer operations in the gradients of its parameters.
 
     JAX differentiates each operation of f separately, so that XLA compiles many small kernels. In
-    short texts, starting them takes longer than their work. Here the derivative of each number of
-    the table by each parameter comes first, and XLA computes it in the same kernel as the sum over
-    all numbers. The derivatives need more memory than the table, so the backward pass recomputes
-    them.
+    short texts, starting them takes longer than their work. Here the backward pass computes the
+    derivative of each number of the table by each parameter, and XLA computes it in the same kernel
+    as the sum over all numbers.
 
     f must have few parameters, at least one, and must use no other differentiated arrays.
     """
@@ -59,28 +58,27 @@ def _join_gradients(one_head: OneHead) -> OneHead:
     def one_number(variant: Any, relative_position: Array) -> Float[Array, ""]:
         return one_head(variant, relative_position[None])[0]
 
-    @jax.custom_jvp
-    def joint(variant: Any, relative: Array) -> Array:
-        return one_head(variant, relative)
+    def forward(variant: Any, relative: Array) -> tuple[Array, tuple[Any, Array]]:
+        return one_head(variant, relative), (variant, relative)
 
-    @joint.defjvp
-    def derive(primals: Any, tangents: Any) -> tuple[Array, Array]:
-        variant, relative = primals
+    def backward(residuals: tuple[Any, Array], cotangent: Float[Array, " D"]) -> tuple[Any, None]:
+        variant, relative = residuals
         derivatives = jax.vmap(jax.grad(one_number), (None, 0))(variant, relative)
 
-        def change(derivative: Array, tangent: Array) -> Float[Array, " D"]:
-            product = derivative * tangent[None]
-            return product.reshape(relative.size, -1).sum(axis=1).astype(jnp.float32)
+        def sum_numbers(derivative: Float[Array, "D ..."]) -> Array:
+            axes = range(1, derivative.ndim)
+            return (derivative * jnp.expand_dims(cotangent, axes)).sum(axis=0)
 
-        changes = jax.tree.leaves(jax.tree.map(change, derivatives, tangents[0]))
-        return joint(variant, relative), functools.reduce(jnp.add, changes)
+        return jax.tree.map(sum_numbers, derivatives), None
 
-    return jax.checkpoint(joint)
+    joint = jax.custom_vjp(one_head)
+    joint.defvjp(forward, backward)
+    return joint
 
 
 def bound_table(
     evaluate: Evaluate, variant: Any, block: Block, factor: float
-) -> Float[Array, "B N D"]:
+) -> Float[Array, "#B N D"]:
     """Return a table of the maximum of |f| and of |df/dp| over all parameters p of f.
 
     The arguments and the layout of the table are those of `make_table`. `factor` must not be
@@ -95,7 +93,7 @@ def bound_table(
 
 def bound_change(
     evaluate: Evaluate, variant: Any, block: Block, factor: float
-) -> Float[Array, "B N D"]:
+) -> Float[Array, "#B N D"]:
     """Return a table of the maximum of |f - f∞| and of |df/dp - df∞/dp| over all parameters p of f.
 
     f∞ is f at the largest distance on the same side: the first number of the table is f∞ for keys
@@ -127,8 +125,8 @@ def _differentiate(
 
 def _tabulate(
     one_head: Callable[[Any, Int[Array, " D"]], Float[Array, " D"]], variant: Any, block: Block
-) -> Float[Array, "B N D"]:
-    """Call a function for each example and head, and return the results as one array.
+) -> Float[Array, "#B N D"]:
+    """Call a function for each offset and head, and return the results as one array.
 
     Args:
       one_head: Function of a variant with the parameters of one head, and of all relative
@@ -136,13 +134,11 @@ def _tabulate(
       variant: Attention variant.
       block: Arrays of the call.
     """
-    batch, queries, heads, _ = block.query.shape
+    _, queries, heads, _ = block.query.shape
     keys = block.key.shape[1]
     # Only padding has relative positions outside of this range. f may overflow there: clip them.
     relative = jnp.clip(block.relative_positions, 1 - keys, queries - 1)
     per_head = jax.vmap(one_head, (0, None), axis_size=heads)  # f may have no parameters
-    tables = jax.vmap(per_head, (None, 0))(
+    return jax.vmap(per_head, (None, 0))(
         broadcast_heads(variant, heads), relative[None, :] + block.offset[:, None]
     )
-    # If there is only one offset, all examples share one table.
-    return jnp.broadcast_to(tables, (batch, *tables.shape[1:]))

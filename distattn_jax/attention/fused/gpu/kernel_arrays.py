@@ -64,7 +64,7 @@ class KernelArrays:
         Args:
           table: One number or vector for each relative position i - j of query i and key j: a table
             of `Operands.position_tables`, shape (B, N, D), or `Operands.positions`, shape
-            (B, D, N, H). The result has the same axes, with a longer axis D.
+            (B, D, N, H). B may be 1. The result has the same axes, with a longer axis D.
           is_transposed: True if the rows of the score map are keys, and its columns are queries.
         """
         rows, columns = self.operands.query.shape[1], self.operands.key.shape[1]
@@ -77,7 +77,7 @@ class KernelArrays:
         widths[axis] = (padding[0], padding[1] + 7)
         return jnp.pad(table, widths)
 
-    def weigh_bias(self, config: TileConfig) -> dict[str, Float[Array, "B N D"]]:
+    def weigh_bias(self, config: TileConfig) -> dict[str, Float[Array, "#B N D"]]:
         """Return {BIAS_WEIGHTS: 2^bias} by diagonal, for tiles whose scores are the bias.
 
         The number is 0 where the bias is so large that it does not occur in such tiles.

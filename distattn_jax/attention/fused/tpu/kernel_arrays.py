@@ -66,7 +66,7 @@ class KernelArrays:
         padding = (self.padded_keys - self.keys, self.padded_queries - self.queries)
         return {"mask": jnp.pad(mask, ((0, 0), (0, 0), (0, padding[0]), (0, padding[1])))}
 
-    def arrange_by_diagonal(self, table: Float[Array, "B N D"]) -> Float[Array, "B N 1 _"]:
+    def arrange_by_diagonal(self, table: Float[Array, "#B N D"]) -> Float[Array, "#B N 1 _"]:
         """Pad a table of the relative position, so that it covers the padded queries and keys.
 
         Element `padded_keys` + i - j of the result belongs to query i and key j.
