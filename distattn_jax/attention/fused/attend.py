@@ -134,6 +134,7 @@ def _make_operands(
       widths: Widths of heads that the kernels support, in ascending order.
     """
     batch, queries, heads, _ = inputs.query.shape
+    keys = inputs.key.shape[1]
 
     def pad_width(x: Array | None) -> Array | None:
         """Pad the last axis with zeros to the next width that the kernels support.
@@ -168,9 +169,9 @@ def _make_operands(
         factor_bound=form.factor_bound,
         bias_bound=form.bias_bound,
         bias_change=form.bias_change,
-        query_lengths=_fill_lengths(inputs.query_lengths, batch, queries),
-        key_lengths=_fill_lengths(inputs.key_lengths, batch, inputs.key.shape[1]),
-        offset=jnp.broadcast_to(block.offset, (batch,)),
+        query_lengths=_fill_lengths(inputs.query_lengths, queries),
+        key_lengths=_fill_lengths(inputs.key_lengths, keys),
+        offset=block.offset,
         query_segments=_pad_segments(inputs.query_segments),
         key_segments=_pad_segments(inputs.key_segments),
         **_make_masks(inputs, block.padded_lengths),
@@ -219,8 +220,6 @@ def _pad_segments(segments: Int[Array, "B L"] | None) -> Int[Array, "B _"] | Non
     return jnp.pad(segments, ((0, 0), (0, -segments.shape[1] % LENGTH_MULTIPLE)), mode="edge")
 
 
-def _fill_lengths(
-    lengths: Int[Array, " B"] | None, batch: int, length: int
-) -> Int[Array, " {batch}"]:
-    """Return `lengths`, or the number `length` for every example if `lengths` is None."""
-    return jnp.full((batch,), length, jnp.int32) if lengths is None else lengths
+def _fill_lengths(lengths: Int[Array, " B"] | None, length: int) -> Int[Array, "#B"]:
+    """Return `lengths`, or `length` as the length of all examples if `lengths` is None."""
+    return jnp.full((1,), length, jnp.int32) if lengths is None else lengths

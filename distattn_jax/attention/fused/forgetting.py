@@ -97,7 +97,7 @@ def _bound_derivatives(operands: Operands) -> Float[Array, "#B N D"]:
     return jnp.maximum(bound, product * operands.factor_bound)
 
 
-def _sees_own_key(operands: Operands) -> Bool[Array, " B"]:
+def _sees_own_key(operands: Operands) -> Bool[Array, "#B"]:
     """Return True for each example in which every query sees the key at its own position."""
     offset = operands.offset
     sees = (offset >= 0) & (offset + operands.query_lengths <= operands.key_lengths)
@@ -105,6 +105,7 @@ def _sees_own_key(operands: Operands) -> Bool[Array, " B"]:
         return sees
     query = jnp.arange(operands.query.shape[1], dtype=jnp.int32)[None, :]
     own_key = jnp.clip(query + offset[:, None], 0, operands.key.shape[1] - 1)
+    own_key = jnp.broadcast_to(own_key, operands.query_segments.shape)
     own_segment = jnp.take_along_axis(operands.key_segments, own_key, axis=1)
     is_padding = query >= operands.query_lengths[:, None]
     return sees & ((own_segment == operands.query_segments) | is_padding).all(axis=1)

@@ -88,7 +88,8 @@ class KernelCalls(abc.ABC):
       plan: Static options of the call.
       operands: Arrays of the call.
       schedules: Tiles that the blocks of each kernel visit.
-      scalars: Dict from name to a few numbers for each example and head, shape (B, N, count).
+      scalars: Dict from name to a few numbers for each example and head, shape (B, N, count). Axes
+        0 and 1 may have size 1.
       queries: Matrices with one row per query that all kernels need: a dict with `query` and, for
         `PositionScoring`, `position_query`.
       separates_small_scores: True if the kernel `forward` has separate loops for heads with small
@@ -474,11 +475,10 @@ def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:
 def _collect_scalars(plan: Plan, operands: Operands) -> Arrays:
     """Return the lengths, coefficients and dropout numbers of each example and head.
 
-    The result is a dict from name to array, shape (B, N, count).
+    The result is a dict from name to array, shape (B, N, count), where B or N may be 1.
     """
-    batch, _, heads, _ = operands.query.shape
-    lengths = jnp.stack((operands.query_lengths, operands.key_lengths, operands.offset), axis=-1)
-    scalars = {"lengths": jnp.broadcast_to(lengths[:, None], (batch, heads, 3))}
+    lengths = operands.query_lengths, operands.key_lengths, operands.offset
+    scalars = {"lengths": jnp.stack(jnp.broadcast_arrays(*lengths), axis=-1)[:, None]}
     if plan.scoring.function is not None:
         scalars["coefficients"] = operands.coefficients
     if operands.dropout_words is not None and operands.dropout_scale is not None:

@@ -92,9 +92,9 @@ class Operands(NamedTuple):
     key: Float[Array, "B S K H"]
     value: Float[Array, "B S K E"]
     coefficients: Float[Array, "B N C"]
-    query_lengths: Int[Array, " B"]
-    key_lengths: Int[Array, " B"]
-    offset: Int[Array, " B"]
+    query_lengths: Int[Array, "#B"]
+    key_lengths: Int[Array, "#B"]
+    offset: Int[Array, "#B"]
     key_mask: Bool[Array, "#B #N S"] | None = None
     query_mask: Bool[Array, "#B #N T"] | None = None
     mask: Int8[Array, "#B #N _ _"] | None = None
@@ -125,7 +125,7 @@ class Operands(NamedTuple):
         return {name: table for name, table in tables.items() if table is not None}
 
     @property
-    def table_distances(self) -> Int[Array, "B 1 D"]:
+    def table_distances(self) -> Int[Array, "#B 1 D"]:
         """Distance between query and key for each index x of a table: |x - S + offset|.
 
         See `factor_table`. S is the number of keys.
@@ -133,7 +133,7 @@ class Operands(NamedTuple):
         return jnp.abs(self.table_positions)
 
     @property
-    def table_positions(self) -> Int[Array, "B 1 D"]:
+    def table_positions(self) -> Int[Array, "#B 1 D"]:
         """Position of the query minus position of the key for each index x: x - S + offset."""
         relative = jnp.arange(-self.key.shape[1], self.query.shape[1] + 1, dtype=jnp.int32)
         return (relative[None, :] + self.offset[:, None])[:, None, :]

@@ -25,9 +25,9 @@ def make_table(
     """Return a table of a function f of the relative position for each head.
 
     If all examples have the same offset, they share the table: B is 1. Otherwise there is one table
-    for each example. Index x of a table, from 0 to T + S, belongs to the rows i of queries and j of keys with
-    i - j = x - S. T and S are the padded numbers of queries and keys. The relative position is
-    x - S plus the offset of the example.
+    for each example. Index x of a table, from 0 to T + S, belongs to the rows i of queries and j of
+    keys with i - j = x - S. T and S are the padded numbers of queries and keys. The relative
+    position is x - S plus the offset of the example.
 
     Args:
       evaluate: Returns f at an array of relative positions, given a variant with the parameters of

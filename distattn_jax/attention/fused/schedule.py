@@ -21,6 +21,7 @@ Query i has position i + offset, and key j has position j.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from distattn_jax.attention.fused import skipped_tiles, tile_runs
@@ -87,9 +88,9 @@ class ScheduleInputs(NamedTuple):
         example may have padded keys.
     """
 
-    query_lengths: Int[Array, " B"]
-    key_lengths: Int[Array, " B"]
-    offset: Int[Array, " B"]
+    query_lengths: Int[Array, "#B"]
+    key_lengths: Int[Array, "#B"]
+    offset: Int[Array, "#B"]
     window: Window = Window()
     radius: Int[Array, "B N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
@@ -121,7 +122,7 @@ class VisibleColumns(NamedTuple):
       ends_masked: True if the last visited tiles of a block may contain masked entries.
     """
 
-    position: Int[Array, "B 1 blocks"]
+    position: Int[Array, "#B 1 blocks"]
     columns: Columns
     starts_masked: bool
     ends_masked: bool
@@ -314,18 +315,24 @@ def schedule_diagonal_blocks(
     return tile_runs.stack_runs(runs, start, end, keeps_column_order=True)
 
 
-def _per_block(per_example: Int[Array, " B"]) -> Int[Array, "B 1 1"]:
+def _per_block(per_example: Int[Array, "#B"]) -> Int[Array, "#B 1 1"]:
     """Reshape (B,) to (B, 1, 1), so that the array broadcasts over heads and blocks."""
     return per_example[:, None, None]
 
 
 def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
-    """Return the index of the first row of each block, for `length` rows in total."""
-    return jnp.arange(0, length, block_rows, dtype=jnp.int32)[None, None, :]
+    """Return the index of the first row of each block, for `length` rows in total.
+
+    From a constant, XLA computes a schedule that depends on no other array while it compiles.
+    """
+    return jnp.asarray(np.arange(0, length, block_rows, dtype=np.int32)[None, None, :])
 
 
 class CallSchedules:
-    """Schedules of the kernels of one attention call, for all examples and heads."""
+    """Schedules of the kernels of one attention call.
+
+    Examples or heads that visit the same tiles share a schedule.
+    """
 
     def __init__(self, plan: Plan, operands: Operands):
         self.plan, self.operands = plan, operands
@@ -378,7 +385,7 @@ class CallSchedules:
             # Neighbouring tiles share position vectors, which are copied once.
             keeps_column_order=self.plan.scoring.has_positions,
         )
-        return self._broadcast(tile_runs.join_parts(schedule, parts) if parts > 1 else schedule)
+        return tile_runs.join_parts(schedule, parts) if parts > 1 else schedule
 
     def diagonal_blocks(self, sizes: TileSizes, length: int, origin: int) -> TileSchedule:
         """Return the tiles of queries that each block of diagonals visits.
@@ -390,8 +397,8 @@ class CallSchedules:
           origin: Index of the diagonal of query 0 and key 0.
         """
         blocks = length // sizes.block_rows
-        return self._broadcast(
-            schedule_diagonal_blocks(self.inputs, blocks, sizes.block_rows, sizes.columns, origin)
+        return schedule_diagonal_blocks(
+            self.inputs, blocks, sizes.block_rows, sizes.columns, origin
         )
 
     def _needs_zero_tiles(self, drops_weights: bool) -> bool:
@@ -412,11 +419,3 @@ class CallSchedules:
         differs = any(x is not None for x in limits) or window != Window()
         may_leave_column_order = operands.mask is not None or operands.query_segments is not None
         return differs and not may_leave_column_order and not self.plan.scoring.has_positions
-
-    def _broadcast(self, schedule: TileSchedule) -> TileSchedule:
-        """Broadcast the arrays of a schedule to (B, N, ...): all examples and heads."""
-        batch, _, heads, _ = self.operands.query.shape
-        runs, start, end = (
-            jnp.broadcast_to(x, (batch, heads, *x.shape[2:])) for x in schedule[1:4]
-        )
-        return schedule._replace(runs=runs, start=start, end=end)

@@ -216,7 +216,8 @@ class KernelInputs(NamedTuple):
         by `count_leading_rows` rows before row 0, and by one block of rows at the end.
       entries: Arrays with one number for each entry of the score map, shape (B, N, rows, columns).
         If B or N is 1, all examples or heads share the array.
-      scalars: A few numbers for each example and head, shape (B, N, count).
+      scalars: A few numbers for each example and head, shape (B, N, count). If B or N is 1, all
+        examples or heads share the numbers.
       runs: Runs of tiles that each block visits: see `TileSchedule.runs`.
       skipped_sums: Precomputed sums that replace the tiles that a block skips, shape
         (B, N, blocks * parts, W). See `TileSchedule.parts` and the module `skipped_tiles`.

@@ -222,7 +222,7 @@ class GpuKernels(KernelCalls):
             body,
             inputs,
             output_types,
-            config,
+            order,
             origin=self.arrays.padded_length(columns.shape[1]),
         )
         written = call.schedule.blocks * config.block_rows

@@ -217,7 +217,7 @@ class RelationArrays:
         return {}
 
     def _assemble_weights(
-        self, outputs: Outputs, is_kept: Bool[Array, "B T N R"]
+        self, outputs: Outputs, is_kept: Bool[Array, "#B T #N R"]
     ) -> Float[Array, "B T N R"]:
         """Compute the relation weights W from the outputs of the forward kernel.
 
@@ -239,7 +239,7 @@ class RelationArrays:
         return _add_ends(weights, is_kept, ends)
 
     def _assemble_gradient(
-        self, outputs: Outputs, is_written: Bool[Array, "B T N R"]
+        self, outputs: Outputs, is_written: Bool[Array, "#B T #N R"]
     ) -> Float[Array, "B T N R"]:
         """Compute the gradient of the relation products from the outputs of `query_gradient`.
 
@@ -255,12 +255,12 @@ class RelationArrays:
         return gradient * self.scoring.scale
 
     def _find_written_entries(self, schedule: TileSchedule, config: TileConfig) -> Array:
-        """Return a mask (B, T, N, R) that is True where a kernel has written a number.
+        """Return a mask that is True where a kernel has written a number, shape (B, T, N, R).
 
         Each relation from 1 to 2k - 1 of a query belongs to one key. The kernel writes the number
         of this query and relation when it visits the tile that contains the key. If it does not
         visit the tile, the number is undefined, and the mask is False. For relations 0 and 2k, do
-        not use the mask.
+        not use the mask. B or N is 1 if all examples or heads visit the same tiles.
         """
         query, key = self._indices()
         first, end = (
@@ -283,7 +283,7 @@ class RelationArrays:
         key_hash, key_shift = hash.hash_indices(key_word, first_key + key, shift=8)
         return hash.is_kept(query_hash ^ key_hash, query_shift + key_shift, threshold)
 
-    def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "B T 1 R"]]:
+    def _indices(self) -> tuple[Int[Array, "1 T 1 1"], Int[Array, "#B T 1 R"]]:
         """Return the index of each query, and the index of the key for each query and relation.
 
         Relations r are numbered from 0 to 2k, where k is the largest distance that has a relation
@@ -312,7 +312,7 @@ def _sum_products(
 
 def _add_ends(
     inner: Float[Array, "B T N R"],
-    is_written: Bool[Array, "B T N R"],
+    is_written: Bool[Array, "#B T #N R"],
     ends: tuple[Array | None, Array | None],
 ) -> Float[Array, "B T N R"]:
     """Return `inner` with the numbers of the relations 0 and 2k replaced by those in `ends`.

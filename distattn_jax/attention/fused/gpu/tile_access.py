@@ -25,6 +25,7 @@ from distattn_jax.attention.fused.gpu.tile_copies import (
     read_bounds,
     read_run_of_part,
     read_scalar,
+    shared_index,
     slice_rows,
 )
 from distattn_jax.attention.fused.score_map import Scalars
@@ -80,7 +81,9 @@ def read_numbers(kernel: Kernel, warpgroup: jax.Array, grid_index: GridIndex) ->
         starts=[read_run(runs[0])[0] for _, runs in schedule.loops],
         end=read_run(len(schedule.kinds) - 1)[1],
         scalars={
-            name: tuple(read_scalar(ref, grid_index[:2], i) for i in range(ref.shape[-1]))
+            name: tuple(
+                read_scalar(ref, shared_index(ref, grid_index), i) for i in range(ref.shape[-1])
+            )
             for name, ref in kernel.inputs.scalars.items()
         },
     )

@@ -175,8 +175,10 @@ def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
       warpgroup: Index of the warpgroup in its thread block.
       run: Index of the run.
     """
-    part = index_part(kernel, grid_index, warpgroup)
-    return [read_scalar(kernel.inputs.runs, (*part, run), i) for i in (0, 1)]
+    runs = kernel.inputs.runs
+    part = index_part(kernel, grid_index, warpgroup)[-1]
+    index = (*shared_index(runs, grid_index), part, run)
+    return [read_scalar(runs, index, i) for i in (0, 1)]
 
 
 def read_bounds(kernel, grid_index) -> tuple[jax.Array, jax.Array]:
@@ -251,7 +253,7 @@ def slice_rows(ref: Any, grid_index: GridIndex, start: jax.Array | int, length: 
         share it.
     """
     if len(ref.shape) == 3:
-        return ref.at[*_shared_index(ref, grid_index), pl.ds(start, length)]
+        return ref.at[*shared_index(ref, grid_index), pl.ds(start, length)]
     example, head, _, heads = grid_index
     group_size = heads // ref.shape[2]
     if group_size > 1:
@@ -264,10 +266,10 @@ def slice_entries(
 ) -> Any:
     """Return a reference to a tile of a mask of shape (B, N, rows, columns) in global memory."""
     rows, columns = pl.ds(row, shape[0]), pl.ds(column, shape[1])
-    return ref.at[*_shared_index(ref, grid_index), rows, columns]
+    return ref.at[*shared_index(ref, grid_index), rows, columns]
 
 
-def _shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
+def shared_index(ref: Any, grid_index: GridIndex) -> tuple[Any, Any]:
     """Return the indices of an example and a head in an array of shape (B, N, ...).
 
     If B is 1, all examples share the array, and the first index is 0. If N is 1, all heads share

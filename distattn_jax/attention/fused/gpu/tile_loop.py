@@ -58,7 +58,6 @@ from distattn_jax.attention.fused.gpu.tile_access import (
     read_numbers,
     read_share,
 )
-from distattn_jax.attention.fused.gpu.tile_configs import TileConfig
 from distattn_jax.attention.fused.gpu.tile_copies import (
     copy_tables,
     copy_tiles,
@@ -80,7 +79,7 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    config: TileConfig,
+    order: BlockOrder,
     origin: int,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all examples and heads. Return a dict from name to output.
@@ -90,16 +89,13 @@ def run_tile_loop(
       body: Computation of the kernel.
       inputs: Input arrays, padded as the kernel requires.
       output_types: Dict from name to type of all outputs.
-      config: Tile sizes, number of warpgroups and number of pipeline stages.
+      order: Blocks of rows that each thread block computes, and configuration of the kernel.
       origin: Index of the main diagonal (row = column) of the score map. Entry (row, column) is on
         diagonal origin + row - column. `origin` is at least the number of columns, so that no index
         is negative. `inputs.diagonals` has one element for each diagonal. In the kernel
         `position_gradient`, `inputs.resident` also has one element for each diagonal.
     """
-    batch, heads = inputs.runs.shape[:2]
-    order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
-    order = order._replace(is_uneven=inputs.shares is not None)
-    is_loop, row_slots = order.is_loop, order.row_slots
+    config, is_loop, row_slots = order.config, order.is_loop, order.row_slots
     assert not (is_loop and count_reused_blocks(inputs, config)), "no reuse in persistent kernels"
     types = collect_types(body, inputs, output_types)
 

@@ -63,6 +63,7 @@ class _TPUKernels(KernelCalls):
         positions: dict[str, Array] = {}
         if self.operands.positions is not None:
             positions["positions"] = arrays.arrange_positions(self.operands.positions)
+        runs, (batch, _, heads, _) = call.schedule.runs, self.operands.query.shape
         inputs = KernelInputs(
             resident=resident,
             streamed=streamed,
@@ -74,7 +75,7 @@ class _TPUKernels(KernelCalls):
             positions=positions,
             scalars=self.scalars,
             skipped_sums=call.skipped_sums,
-            runs=call.schedule.runs,
+            runs=jnp.broadcast_to(runs, (batch, heads, *runs.shape[2:])),
         )
         outputs = run_tile_loop(
             call,

@@ -120,16 +120,14 @@ def run_tile_loop(
     body: KernelBody,
     inputs: KernelInputs,
     output_types: dict[str, jax.ShapeDtypeStruct],
-    config: TileConfig,
+    order: BlockOrder,
     origin: int,
 ) -> dict[str, jax.Array]:
     """Run a kernel over all blocks of all examples and heads. Return a dict from name to output.
 
     The arguments are those of `fused.gpu.tile_loop.run_tile_loop`.
     """
-    batch, heads = inputs.runs.shape[:2]
-    order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
-    order = order._replace(is_uneven=inputs.shares is not None)
+    config = order.config
 
     def kernel(refs: KernelInputs, outputs: dict[str, Any], memory: SharedMemory):
         shared = Kernel(call, body, config, origin, refs, outputs, memory)
