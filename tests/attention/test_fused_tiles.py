@@ -70,7 +70,7 @@ def make_call(
         query=matrix,
         key=matrix,
         value=make_type(length, heads, value_width or width, dtype=jnp.bfloat16),
-        coefficients=make_type(heads, 4),
+        coefficients=jax.ShapeDtypeStruct((1, heads, 4), jnp.float32),
         query_lengths=example,
         key_lengths=example,
         offset=example,

@@ -133,7 +133,7 @@ def _make_operands(
       form: Scoring of the variant, and the arrays that it needs.
       widths: Widths of heads that the kernels support, in ascending order.
     """
-    batch, queries, heads, _ = inputs.query.shape
+    _, queries, heads, _ = inputs.query.shape
     keys = inputs.key.shape[1]
 
     def pad_width(x: Array | None) -> Array | None:
@@ -158,7 +158,7 @@ def _make_operands(
 
     coefficients = form.coefficients
     if coefficients is None:
-        coefficients = jnp.zeros((batch, heads, 0), jnp.float32)
+        coefficients = jnp.zeros((1, heads, 0), jnp.float32)
     return Operands(
         query=pad(form.query),
         key=pad(form.key),

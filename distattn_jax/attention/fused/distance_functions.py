@@ -115,8 +115,8 @@ class DistanceFunction(NamedTuple):
 
 
 def evaluate_at(
-    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "B N 5"]
-) -> Float[Array, "B N D"]:
+    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "#B N 5"]
+) -> Float[Array, "#B N D"]:
     """Return the distance function f at the given distances, for each head.
 
     Args:
@@ -125,7 +125,7 @@ def evaluate_at(
         distances.
       stacked: Coefficients of each head.
     """
-    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
+    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (1, N, 1)
     return function.evaluate(Distances(lambda: distance), coefficients)
 
 

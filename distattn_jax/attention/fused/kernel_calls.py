@@ -443,7 +443,7 @@ class KernelCalls(abc.ABC):
 
     def _combine_coefficient_gradients(
         self, parts: list[Float[Array, "B N T"]]
-    ) -> Float[Array, "B N C"]:
+    ) -> Float[Array, "1 N C"]:
         """Return the gradient of `Operands.coefficients`.
 
         Args:
@@ -454,7 +454,8 @@ class KernelCalls(abc.ABC):
         if not parts:
             return jnp.zeros_like(coefficients)
         # One sum of stacked arrays is one operation on the chip instead of several.
-        return self.plan.scoring.combine_gradients(jnp.stack(parts).sum(axis=-1), coefficients)
+        sums = jnp.stack(parts).sum(axis=(1, 3))[:, None]
+        return self.plan.scoring.combine_gradients(sums, coefficients)
 
 
 def compute_delta(backward: BackwardOperands) -> Float[Array, "B N T"]:

@@ -60,18 +60,14 @@ class Block(NamedTuple):
         queries, keys = self.padded_lengths
         return jnp.arange(-keys, queries + 1, dtype=jnp.int32)
 
-    def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "B N C"]:
-        """Stack C arrays with one number per head, and broadcast the result to (B, N, C).
-
-        The arrays are stacked before they are broadcast. The gradient then needs one sum over the
-        examples, instead of C sums.
+    def per_head(self, numbers: tuple[Float[Array, " #N"], ...]) -> Float[Array, "1 N C"]:
+        """Stack C arrays with one number per head.
 
         Args:
           numbers: C arrays of shape (N,), or (1,) if all heads share the number.
         """
         stacked = jnp.stack(jnp.broadcast_arrays(*numbers), axis=-1)
-        batch, _, heads, _ = self.query.shape
-        return jnp.broadcast_to(stacked[None], (batch, heads, len(numbers)))
+        return jnp.broadcast_to(stacked[None], (1, self.query.shape[2], len(numbers)))
 
 
 class KernelForm(NamedTuple):
@@ -105,7 +101,7 @@ class KernelForm(NamedTuple):
     scoring: Scoring
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
-    coefficients: Float[Array, "B N C"] | None = None
+    coefficients: Float[Array, "1 N C"] | None = None
     factor_table: Float[Array, "#B N D"] | None = None
     bias_table: Float[Array, "#B N D"] | None = None
     factor_bound: Float[Array, "#B N D"] | None = None

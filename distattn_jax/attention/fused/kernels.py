@@ -72,7 +72,7 @@ class QueryGradients(NamedTuple):
     """
 
     query: Float[Array, "B T N H"]
-    coefficients: Float[Array, "B N C"]
+    coefficients: Float[Array, "1 N C"]
     factor_table: Float[Array, "#B N D"] | None
     bias_table: Float[Array, "#B N D"] | None
     relation_products: Float[Array, "B T N R"] | None

@@ -91,7 +91,7 @@ class Operands(NamedTuple):
     query: Float[Array, "B T N H"]
     key: Float[Array, "B S K H"]
     value: Float[Array, "B S K E"]
-    coefficients: Float[Array, "B N C"]
+    coefficients: Float[Array, "1 N C"]
     query_lengths: Int[Array, "#B"]
     key_lengths: Int[Array, "#B"]
     offset: Int[Array, "#B"]

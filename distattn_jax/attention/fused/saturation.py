@@ -71,7 +71,7 @@ def find_function_radius(
     )
     scanned = query.shape[1] + key.shape[1]
     distance = jnp.arange(scanned, dtype=jnp.float32)[None, None, :]
-    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (B, N, 1)
+    coefficients = unstack_coefficients(stacked[:, :, None, :])  # each (1, N, 1)
     largest_factor = coefficients.height / LOG2E
     if not is_additive:
         largest_factor *= largest_product(query, key)[..., None]
@@ -86,7 +86,9 @@ def find_function_radius(
     radius = near.max(axis=-1).astype(jnp.int32)
     # If f does not saturate within the scanned range, never treat it as constant: with an offset,
     # distances may be larger than this range.
-    return jnp.where(radius == scanned, UNBOUNDED, radius), is_zero[..., 0]
+    radius = jnp.where(radius == scanned, UNBOUNDED, radius)
+    shape = query.shape[0], query.shape[2]
+    return jnp.broadcast_to(radius, shape), jnp.broadcast_to(is_zero[..., 0], shape)
 
 
 def find_table_radius(

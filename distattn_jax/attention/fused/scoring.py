@@ -222,13 +222,13 @@ class Scoring:
         return {}
 
     def combine_gradients(
-        self, sums: Float[Array, "C B N"], coefficients: Float[Array, "B N C"]
-    ) -> Float[Array, "B N C"]:
+        self, sums: Float[Array, "C 1 N"], coefficients: Float[Array, "1 N C"]
+    ) -> Float[Array, "1 N C"]:
         """Return the gradient of `Operands.coefficients`.
 
         Args:
           sums: Outputs of the kernel `query_gradient` in the order of `gradient_names`, each summed
-            over all queries.
+            over all examples and queries.
           coefficients: Coefficients of all heads.
         """
         return jnp.moveaxis(sums, 0, -1)
@@ -257,7 +257,7 @@ class Scoring:
         """
         return None
 
-    def largest_factor(self, operands: Operands) -> Float[Array, "B N"] | float | None:
+    def largest_factor(self, operands: Operands) -> Float[Array, "#B N"] | float | None:
         """Return an upper bound of |score - bias| / |q · k| for each head, or None if unknown.
 
         Here the score is the base-2 logarithm of an unnormalised weight. The bias is the score for
@@ -265,7 +265,7 @@ class Scoring:
         """
         return None
 
-    def largest_bias(self, operands: Operands) -> Float[Array, "B N"] | float:
+    def largest_bias(self, operands: Operands) -> Float[Array, "#B N"] | float:
         """Return an upper bound of the absolute score for q · k = 0, for each head.
 
         Here the score is the base-2 logarithm of an unnormalised weight. The result counts only if

@@ -172,7 +172,7 @@ class KernelArrays:
         return length + -length % self.length_multiple
 
 
-def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "B N D"]]:
+def tabulate_function(plan: Plan, operands: Operands) -> dict[str, Float[Array, "#B N D"]]:
     """Return {"function": table}, where the table contains the distance function f of each head.
 
     The table has the value of f for each relative position, times the height of the head, in the
