@@ -10,6 +10,8 @@ from experiments.bench.shapes import SHAPES
 from experiments.bench.table import Row, read_rows
 from experiments.papers.stored_results import round_numbers
 
+TIMED_PACKAGES = ("jax", "jaxlib")  # Times depend on them. Other packages may change.
+
 
 def add_rows(
     setup: Mapping[str, Any], rows: Iterable[Row], stored: Mapping[str, Any] | None = None
@@ -45,7 +47,8 @@ def add_rows(
 def check_same_setup(setup: Mapping[str, Any], stored: Mapping[str, Any], path: Any) -> None:
     """Raise a ValueError if the rows of two runs cannot be compared, and must not share a file.
 
-    Device, platform, versions of packages, dtype, w, v and the sizes of the shapes must be equal.
+    Device, platform, versions of `TIMED_PACKAGES`, dtype, w, v and the sizes of the shapes must be
+    equal.
 
     Args:
       setup: Setup of the new run.
@@ -54,7 +57,7 @@ def check_same_setup(setup: Mapping[str, Any], stored: Mapping[str, Any], path: 
     """
     old, new = (content["environment"] for content in (stored, setup))
     pairs = {name: (old.get(name), new.get(name)) for name in ("device", "platform")}
-    for name in sorted(old["packages"].keys() | new["packages"].keys()):
+    for name in TIMED_PACKAGES:
         pairs[name] = (old["packages"].get(name), new["packages"].get(name))
     pairs |= {name: (stored[name], setup[name]) for name in ("dtype", "w", "v")}
     for name, sizes in setup["shapes"].items():

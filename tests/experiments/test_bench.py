@@ -234,6 +234,26 @@ def test_results_of_another_device_are_not_mixed(tmp_path):
         main([*ARGUMENTS, "vanilla", "--add", "true"])
 
 
+@pytest.mark.parametrize("package", ["jax", "optax"])
+def test_results_of_another_version_are_mixed_unless_times_depend_on_it(
+    tmp_path, monkeypatch, package
+):
+    monkeypatch.setattr(bench, "measure_all", lambda *arguments: iter([Row("bert", "vanilla")]))
+    write_rows(tmp_path, Row("long", "vanilla"))
+    path = tmp_path / "bench.json"
+    stored = json.loads(path.read_text())
+    stored["environment"]["packages"][package] = "0.0.1"
+    path.write_text(json.dumps(stored))
+    arguments = [*ARGUMENTS, "vanilla", "--output", str(tmp_path), "--add", "true"]
+    if package == "jax":
+        with pytest.raises(SystemExit, match=r"cannot mix .*: jax was 0.0.1, now it is"):
+            main(arguments)
+    else:
+        main(arguments)
+        lines = json.loads(path.read_text())["lines"]
+        assert {line["shape"] for line in lines} == {"long", "bert"}
+
+
 def test_cases_beyond_the_limit_are_named_and_not_timed(tmp_path, capsys):
     main([*ARGUMENTS, "alibi", "vanilla_xla", "--limit", "1e-9", "--output", str(tmp_path)])
     printed = capsys.readouterr().out
