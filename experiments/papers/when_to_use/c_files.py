@@ -21,7 +21,7 @@ from experiments.papers.when_to_use.settings import (
 def larger(results: Results) -> str:
     """Return a Markdown table of the larger language model, with one row per method.
 
-    The columns are the perplexity at each length, and the time of a training step.
+    The columns are the perplexity at each length, and the time of a training step of one model.
     """
     runs = results.runs(LARGER)
     methods = [method for method in EXPERIMENTS[LARGER] if method in runs]
@@ -56,7 +56,12 @@ def long_texts(results: Results) -> str:
 
 
 def _time_column(runs: Mapping[str, Mapping]) -> Column:
-    """Return a column with the time of a training step of each run."""
-    seconds = {row: run.get("step_seconds") for row, run in runs.items()}
-    cells = {row: NOT_RUN if s is None else f"{1000 * s:.0f}" for row, s in seconds.items()}
+    """Return a column with the time of a training step of one model of each run.
+
+    The models of a run must be computed one after the other.
+    """
+    cells = {}
+    for row, run in runs.items():
+        seconds, models = run.get("step_seconds"), len(run["result"]["members"])
+        cells[row] = NOT_RUN if seconds is None else f"{1000 * seconds / models:.0f}"
     return Column("ms per training step", cells)
