@@ -1,5 +1,6 @@
 """Plot of the times that `bench` measured: one panel per shape, one bar per case."""
 
+import collections
 from collections.abc import Mapping
 
 import numpy as np
@@ -76,17 +77,18 @@ def timing_bars(times: Times, *, unit: str, mark_one: bool = False, columns: int
 
 
 def select_common(times: Times) -> Times:
-    """Select panels with many cases, and the cases that all of the selected panels have.
+    """Select panels with many cases, and the cases that most of the selected panels have.
 
     A panel is selected if it has at least half as many cases as the panel with the most cases. If
-    the selected panels have no case in common, return `times` unchanged.
+    no case is in more than half of the selected panels, return `times` unchanged.
 
     Args:
       times: Time or message of each case: `times[panel title][case name]`.
     """
     largest = max(map(len, times.values()))
     panels = {title: panel for title, panel in times.items() if 2 * len(panel) >= largest}
-    common = set.intersection(*map(set, panels.values()))
+    counts = collections.Counter(case for panel in panels.values() for case in panel)
+    common = {case for case, count in counts.items() if 2 * count > len(panels)}
     if not common:
         return times
     return {

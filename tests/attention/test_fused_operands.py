@@ -22,6 +22,7 @@ from distattn_jax.attention import (
     near_keys,
 )
 from distattn_jax.attention.fused import derivative, interpreter, position_tables
+from distattn_jax.attention.fused.attend import Inputs, Settings, prepare
 from distattn_jax.attention.fused.derivative import Outputs
 from distattn_jax.attention.fused.distance_functions import (
     LOG2E,
@@ -29,7 +30,8 @@ from distattn_jax.attention.fused.distance_functions import (
     unstack_coefficients,
 )
 from distattn_jax.attention.fused.kernel_view import Block
-from distattn_jax.attention.fused.visible_columns import UNBOUNDED
+from distattn_jax.attention.fused.schedule import CallSchedules, TileSizes
+from distattn_jax.attention.fused.visible_columns import UNBOUNDED, Window
 from distattn_jax.attention.softmax import masked_softmax
 from distattn_jax.attention.variants import early_add
 from tests.attention.cases import Sizes, inputs, needs_kernels
@@ -270,6 +272,24 @@ SATURATING_SHAPES = {
     "exponent": (),
     "clip": jnp.asarray([3.0, 3.0]),
 }
+
+
+@pytest.mark.parametrize("first_query", [(4,), (4, 0, 9)])
+def test_examples_with_equal_offsets_share_tables_and_schedules(first_query):
+    examples, heads = len(first_query), 2
+    sizes = Sizes(batch=3, queries=40, keys=70, heads=heads, width=16, value_width=16)
+    parameters = (jnp.ones((heads, 2)), jnp.ones((heads, 2)))
+    variant = TwoSided(jnp.ones((heads, 2)), jnp.ones((heads, 2)), (parameters,), ("kerple_power",))
+    arrays = *inputs(sizes, "float32"), variant
+    settings = Settings(0.25, Window(right=0), False, False, widths=(16,))
+    positions = jnp.asarray(first_query, jnp.int32), jnp.zeros(1, jnp.int32)
+    plan, operands = prepare(settings, Inputs(*arrays, *positions))
+    assert operands.bias_table.shape[:2] == operands.factor_table.shape[:2] == (examples, heads)
+    schedule = CallSchedules(plan, operands).blocks(TileSizes(16, 16))
+    assert schedule.runs.shape[:2] == schedule.start.shape[:2] == (examples, 1)
+    for example, start in enumerate(first_query):
+        visited = np.minimum((np.arange(0, 40, 16) + 15 + start) // 16 + 1, 5)
+        np.testing.assert_array_equal(schedule.end[example, 0], visited)
 
 
 @pytest.mark.parametrize("size", [1e-12, 1, 1e12])

@@ -43,3 +43,5 @@ def test_figures_leave_out_shapes_with_few_cases_and_cases_of_few_shapes():
     assert select_common(times) == {"short": complete, "long": complete}
     different = {"short": {"vanilla": 1.0}, "long": {"alibi": 1.0}}
     assert select_common(different) == different
+    missing = {"short": complete, "mid": {"vanilla": 1.0, "alibi": 2.0}, "long": complete}
+    assert select_common(missing) == missing
