@@ -17,9 +17,8 @@ weaknesses, which the sides and the bias mend:
   lets a head forget distant keys.
 
 The query's own key, i = j, is on the side `before`, so that a causal mask leaves only this side.
-Its distance is 0: f is then f(0), and the functions of `bias_functions` except T5 are 0. One number
-added to all scores of a query changes nothing, so that two constants, relative to the own key, have
-the effect of three.
+Its distance is 0: f is then f(0), and the functions of `bias_functions` except T5 are 0. Adding one
+number to all scores of a query changes nothing, so that the own key needs no constant.
 
 Cost in addition to dot-product attention: 2 (T + S) evaluations of f and g, and T S multiplications
 and additions.
@@ -80,7 +79,7 @@ class TwoSided(Variant):
       rectify: If True, φ is ReLU, as in the paper. If False, φ is the identity.
       tolerance: Largest change of a weight that the fused kernels may cause by leaving out distant
         keys that a head forgets, and largest error of a score where they treat f as 0, or g as
-        constant. 0 allows both only where they change nothing in float32. None lets the kernels
+        constant. With 0, they do so only where nothing changes in float32. None lets the kernels
         choose.
         "reference" and "xla" evaluate f and g at all distances.
     """
