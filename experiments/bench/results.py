@@ -25,7 +25,8 @@ def add_rows(
     Args:
       setup: Setup of the new run.
       rows: Rows of the new run.
-      stored: Content of a file of earlier runs with the same device and versions, or None.
+      stored: Content of a file of earlier runs, for which `check_same_setup` has passed, or None.
+        Its environment is kept.
     """
     content = dict(setup)
     merged = {}

@@ -315,11 +315,11 @@ def test_a_bias_with_twelve_parameters_in_several_blocks_of_a_head(monkeypatch):
 
 def test_the_gradient_of_a_bias_that_is_nearly_constant():
     """Rounding the output to 16 bits changes it by less than the error of its own gradient."""
-    sizes = Sizes(batch=2, queries=40, keys=30, heads=2, width=16, value_width=16)
+    sizes = Sizes(batch=3, queries=40, keys=30, heads=2, width=16, value_width=16)
     variant = DistanceBias(
         jnp.asarray([0.3, -0.5]), lambda distance, height: height * jnp.cos(distance / 200)
     )
-    lengths = {"query_lengths": jnp.asarray([40, 9]), "key_lengths": jnp.asarray([30, 0])}
+    lengths = {"query_lengths": jnp.asarray([40, 9, 33]), "key_lengths": jnp.asarray([30, 0, 21])}
     compare_with_reference(inputs(sizes, "bfloat16"), variant, ["d.parameters"], **lengths)
     compare_with_reference(inputs(sizes, "bfloat16"), variant, logsumexp=True, **lengths)
 

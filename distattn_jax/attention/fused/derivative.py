@@ -118,8 +118,7 @@ def complete_operands(plan: Plan, operands: Operands) -> Operands:
     )
     if not plan.scoring.clip_distance:
         return operands
-    batch, _, heads, _ = operands.query.shape
-    radius = jnp.full((batch, heads), plan.scoring.clip_distance, jnp.int32)
+    radius = jnp.full((1, 1), plan.scoring.clip_distance, jnp.int32)
     if plan.scoring.multiplies_tables:
         table = operands.key_table
         table = None if table is None else table[:, 1:] - table[:, :1]
@@ -142,7 +141,6 @@ def _limit_distances(plan: Plan, operands: Operands, tolerance: float) -> Operan
     reach = plan.scoring.find_reach(operands, tolerance)
     if found is not None and bias is not None and operands.bias_change is not None:
         far_bias = jax.lax.stop_gradient(jnp.stack((bias[:, :, -1], bias[:, :, 0]), axis=-1))
-        far_bias = jnp.broadcast_to(far_bias, (operands.query.shape[0], *far_bias.shape[1:]))
         # A side with another bias skips no keys, or only keys that the head forgets.
         is_moderate = jnp.abs(far_bias) <= LARGEST_FAR_BIAS
         operands = operands._replace(far_weights=jnp.where(is_moderate, jnp.exp2(far_bias), 0))

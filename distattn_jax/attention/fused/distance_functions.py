@@ -115,7 +115,7 @@ class DistanceFunction(NamedTuple):
 
 
 def evaluate_at(
-    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "#B N 5"]
+    function: DistanceFunction, distance: Float[Array, "#B #N D"], stacked: Float[Array, "1 N 5"]
 ) -> Float[Array, "#B N D"]:
     """Return the distance function f at the given distances, for each head.
 

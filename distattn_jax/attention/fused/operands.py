@@ -25,14 +25,15 @@ class Operands(NamedTuple):
 
     Only these fields have gradients: `query`, `key`, `value`, `coefficients`, `factor_table`,
     `bias_table`, `key_table`, `value_table`, `relation_products`, `position_query` and `positions`.
-    A relation is a relative position, clipped at the distance k: see `relations`.
+    A relation is a relative position, clipped at the distance k: see `relations`. Where the type of
+    an array has #B or #N, this axis has size 1 if all examples or heads share the array.
 
     Attributes:
       query: Queries. Keys and values have the same dtype.
       key: Keys. K divides N: query head n attends to key head n // (N / K).
       value: Values with as many heads as the keys.
-      coefficients: C numbers of the scoring for each head. `DistanceScoring`: those of
-        `Coefficients`, in this order (C is 5). Others: C is 0.
+      coefficients: C numbers of the scoring for each head, which all examples share.
+        `DistanceScoring`: those of `Coefficients`, in this order (C is 5). Others: C is 0.
       query_lengths: Number of queries of each example before the padding.
       key_lengths: Number of keys of each example before the padding.
       offset: Position of query 0 minus the position of key 0.
@@ -50,8 +51,7 @@ class Operands(NamedTuple):
       dropout_scale: Factor of the kept weights. None disables dropout.
       factor_table: Function F of the relative position by which `TableScoring` multiplies q · k.
         The number at index x belongs to the queries i and keys j with i - j = x - S. x is from 0 to
-        T + S, so that D is T + S + 1. If all examples have the same offset, they share the table.
-        None for other scorings, or without such a function.
+        T + S, so that D is T + S + 1. None for other scorings, or without such a function.
       bias_table: Function G of the relative position that `TableScoring` adds, in the layout of
         `factor_table`. None for other scorings, or without such a function.
       factor_bound: Upper bound of |F| and of the absolute derivative of F by each of its
@@ -107,9 +107,9 @@ class Operands(NamedTuple):
     factor_bound: Float[Array, "#B N D"] | None = None
     bias_bound: Float[Array, "#B N D"] | None = None
     bias_change: Float[Array, "#B N D"] | None = None
-    far_weights: Float[Array, "B N 2"] | None = None
+    far_weights: Float[Array, "#B N 2"] | None = None
     reach: Int[Array, "B N 2"] | None = None
-    radius: Int[Array, "B N *sides"] | None = None
+    radius: Int[Array, "#B #N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None
     key_table: Float[Array, "#N R H"] | None = None

@@ -52,7 +52,7 @@ def _join_gradients(one_head: OneHead) -> OneHead:
     derivative of each number of the table by each parameter, and XLA computes it in the same kernel
     as the sum over all numbers.
 
-    f must have few parameters, at least one, and must use no other differentiated arrays.
+    f must have few parameters, and must use no other differentiated arrays.
     """
 
     def one_number(variant: Any, relative_position: Array) -> Float[Array, ""]:

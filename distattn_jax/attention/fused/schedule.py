@@ -92,7 +92,7 @@ class ScheduleInputs(NamedTuple):
     key_lengths: Int[Array, "#B"]
     offset: Int[Array, "#B"]
     window: Window = Window()
-    radius: Int[Array, "B N *sides"] | None = None
+    radius: Int[Array, "#B #N *sides"] | None = None
     is_zero_beyond_radius: Bool[Array, "B N"] | None = None
     reach: Int[Array, "B N 2"] | None = None
     has_small_scores: Bool[Array, "B N"] | None = None

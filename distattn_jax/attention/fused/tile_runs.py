@@ -222,7 +222,7 @@ class TileLimits(NamedTuple):
 
 
 def find_tile_limits(
-    radius: Int[Array, "B N *sides"] | None,
+    radius: Int[Array, "#B #N *sides"] | None,
     position: Array,
     block_rows: int,
     tile_columns: int,

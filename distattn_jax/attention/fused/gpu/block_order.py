@@ -147,7 +147,6 @@ class BlockOrder(NamedTuple):
         tile_times = [ZERO_TILE_TIME if kind.is_zero else 1.0 for kind in schedule.kinds]
         runs = schedule.runs[:, :, :, : len(tile_times)]
         work = jnp.einsum("bnkr,r->bn", runs[..., 1] - runs[..., 0], jnp.asarray(tile_times))
-        work = jnp.broadcast_to(work, (self.batch, self.heads))
         # If a head has k thread blocks already, each of them has 1 / k of its work.
         most = max(self.most_parts - 1, 1)
         per_thread_block = work.reshape(-1, 1) / jnp.arange(1, most + 1)[None]

@@ -116,7 +116,7 @@ def make_context(
     for barrier in memory.tables_full.values():
         plgpu.barrier_wait(barrier.at[slot])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
-    part = index_part(kernel, grid_index, warpgroup)
+    part = *grid_index[:2], index_part(kernel, grid_index, warpgroup)
 
     def global_rows(name, start, length):
         ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]

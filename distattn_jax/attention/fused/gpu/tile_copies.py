@@ -148,20 +148,20 @@ def copy_tables(kernel: Kernel, grid_index: GridIndex, i: Any) -> None:
         )
 
 
-def index_part(kernel, grid_index, warpgroup) -> tuple[jax.Array, ...]:
-    """Return (example, head, part): the index of a warpgroup in `TileSchedule.runs`.
+def index_part(kernel, grid_index, warpgroup) -> jax.Array:
+    """Return the index of a warpgroup on the axis of blocks and parts of `TileSchedule.runs`.
 
-    If the warpgroups of a block can visit different tiles, `part` is block * parts + warpgroup,
-    where `parts` is the number of warpgroups of a block: see `TileSchedule.parts`. If all of them
-    visit the same tiles, `part` is the index of the block.
+    If the warpgroups of a block can visit different tiles, it is block * parts + warpgroup, where
+    `parts` is the number of warpgroups of a block: see `TileSchedule.parts`. If all of them visit
+    the same tiles, it is the index of the block.
 
     Args:
       kernel: The kernel, a `Kernel`.
       grid_index: Example, head and block, a `GridIndex`.
       warpgroup: Index of the warpgroup in its thread block.
     """
-    (example, head, block, _), parts = grid_index, kernel.call.schedule.parts
-    return example, head, block if parts == 1 else block * parts + warpgroup
+    block, parts = grid_index.block, kernel.call.schedule.parts
+    return block if parts == 1 else block * parts + warpgroup
 
 
 def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
@@ -176,7 +176,7 @@ def read_run_of_part(kernel, grid_index, warpgroup, run) -> list[jax.Array]:
       run: Index of the run.
     """
     runs = kernel.inputs.runs
-    part = index_part(kernel, grid_index, warpgroup)[-1]
+    part = index_part(kernel, grid_index, warpgroup)
     index = (*shared_index(runs, grid_index), part, run)
     return [read_scalar(runs, index, i) for i in (0, 1)]
 

@@ -114,7 +114,8 @@ class KernelInputs(NamedTuple):
       scalars: A few numbers for each example and head, shape (B, N, count).
       skipped_sums: Sums over the tiles that each block skips, shape (B, N, blocks, W).
       runs: Index of the first tile of each run of the schedule, and index of its last tile plus 1,
-        shape (B, N, blocks, runs, 2).
+        shape (B, N, blocks, runs, 2). Examples and heads do not share it: its shape tells how many
+        examples and heads the kernel computes.
     """
 
     resident: dict[str, jax.Array]
