@@ -323,7 +323,8 @@ def _per_block(per_example: Int[Array, "#B"]) -> Int[Array, "#B 1 1"]:
 def _block_starts(length: int, block_rows: int) -> Int[Array, "1 1 blocks"]:
     """Return the index of the first row of each block, for `length` rows in total.
 
-    From a constant, XLA computes a schedule that depends on no other array while it compiles.
+    The result is a constant, so that XLA computes a schedule that depends on no other array while
+    it compiles.
     """
     return jnp.asarray(np.arange(0, length, block_rows, dtype=np.int32)[None, None, :])
 
