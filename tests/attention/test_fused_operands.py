@@ -296,7 +296,7 @@ def test_examples_with_equal_offsets_share_tables_and_schedules(first_query):
 def test_the_gradient_of_a_bias_gets_its_exact_sum_in_proportion_to_its_squares(size):
     gradient = size * jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 50)), jnp.float32)
     total = size * jnp.ones((2, 3, 1))
-    corrected = derivative._correct_sum(gradient, total)
+    corrected = derivative.correct_sum(gradient, total)
     np.testing.assert_allclose(corrected.sum(axis=2, keepdims=True) / size, 1, atol=1e-4)
     shares = (gradient - corrected) / gradient**2
     np.testing.assert_allclose(shares, jnp.broadcast_to(shares[..., :1], shares.shape), rtol=0.02)
@@ -305,7 +305,7 @@ def test_the_gradient_of_a_bias_gets_its_exact_sum_in_proportion_to_its_squares(
 @pytest.mark.parametrize("size", [0, 1e-25, 1e25])
 def test_the_gradient_of_a_bias_keeps_its_size_where_squares_leave_float32(size):
     gradient = size * jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 50)), jnp.float32)
-    corrected = derivative._correct_sum(gradient, 0.0)
+    corrected = derivative.correct_sum(gradient, 0.0)
     np.testing.assert_allclose(corrected, gradient, rtol=0.01)
 
 

@@ -134,7 +134,6 @@ def _make_operands(
       widths: Widths of heads that the kernels support, in ascending order.
     """
     _, queries, heads, _ = inputs.query.shape
-    keys = inputs.key.shape[1]
 
     def pad_width(x: Array | None) -> Array | None:
         """Pad the last axis with zeros to the next width that the kernels support.
@@ -170,7 +169,7 @@ def _make_operands(
         bias_bound=form.bias_bound,
         bias_change=form.bias_change,
         query_lengths=_fill_lengths(inputs.query_lengths, queries),
-        key_lengths=_fill_lengths(inputs.key_lengths, keys),
+        key_lengths=_fill_lengths(inputs.key_lengths, inputs.key.shape[1]),
         offset=block.offset,
         query_segments=_pad_segments(inputs.query_segments),
         key_segments=_pad_segments(inputs.key_segments),

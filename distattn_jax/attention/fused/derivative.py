@@ -13,7 +13,7 @@ With relation weights W_ir and their cotangent G (see `relations`), D_i also con
 The gradients of the scores of one query sum to dz_i, because Σ_j A_ij = 1. In the kernels, this sum
 has an error, because D is computed from an output that was rounded to 16 bits. A bias that is
 nearly constant has a gradient near 0, which may be smaller than the error. The gradient of a bias
-table is therefore changed to have the exact sum: see `_correct_sum`.
+table is therefore changed to have the exact sum: see `correct_sum`.
 
 The residuals are the operands, the output O, one logsumexp per query, and W. There is no (T, S)
 array.
@@ -266,10 +266,10 @@ def _run_backward(
         total *= plan.scoring.gradient_multiplier(None)
         if gradients.bias_table.shape[0] == 1:
             total = total.sum(axis=0, keepdims=True)
-    return gradients._replace(bias_table=_correct_sum(gradients.bias_table, total))
+    return gradients._replace(bias_table=correct_sum(gradients.bias_table, total))
 
 
-def _correct_sum(
+def correct_sum(
     gradient: Float[Array, "#B N D"], total: Float[Array, "#B N 1"] | float
 ) -> Float[Array, "#B N D"]:
     """Return a gradient of a bias table that sums to `total`.

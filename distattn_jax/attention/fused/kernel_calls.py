@@ -251,12 +251,16 @@ class KernelCalls(abc.ABC):
             far *= self.plan.scoring.gradient_multiplier(None)
             bias_table = bias_table.at[:, :, -1].add(far[..., 0]).at[:, :, 0].add(far[..., 1])
             gradients = gradients._replace(bias_table=bias_table)
-        shared = {
+        return self._sum_shared_tables(gradients), completed
+
+    def _sum_shared_tables(self, gradients: QueryGradients) -> QueryGradients:
+        """Sum the gradients of the position tables that all examples share over the examples."""
+        sums = {
             name: getattr(gradients, name).sum(axis=0, keepdims=True)
             for name, table in self.operands.position_tables.items()
             if table.shape[0] == 1
         }
-        return gradients._replace(**shared), completed
+        return gradients._replace(**sums)
 
     def table_gradients(self, outputs: Arrays, backward: BackwardOperands) -> Arrays:
         """Return the gradients of the tables of relations that the kernels multiply, by name.

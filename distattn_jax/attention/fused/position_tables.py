@@ -35,7 +35,8 @@ def make_table(
       variant: Attention variant whose arrays are the parameters of f.
       block: Arrays of the call.
       factor: Number by which f is multiplied.
-      joins_gradients: See `_join_gradients`, which says what f must be.
+      joins_gradients: If True, fewer operations compute the gradients of the parameters: see
+        `_join_gradients`. f must have few parameters, and use no other differentiated arrays.
     """
 
     def one_head(variant: Any, relative: Array) -> Array:
@@ -51,8 +52,6 @@ def _join_gradients(one_head: OneHead) -> OneHead:
     short texts, starting them takes longer than their work. Here the backward pass computes the
     derivative of each number of the table by each parameter, and XLA computes it in the same kernel
     as the sum over all numbers.
-
-    f must have few parameters, and must use no other differentiated arrays.
     """
 
     def one_number(variant: Any, relative_position: Array) -> Float[Array, ""]:
@@ -123,9 +122,7 @@ def _differentiate(
     return jnp.concatenate(columns, axis=1).astype(jnp.float32)
 
 
-def _tabulate(
-    one_head: Callable[[Any, Int[Array, " D"]], Float[Array, " D"]], variant: Any, block: Block
-) -> Float[Array, "#B N D"]:
+def _tabulate(one_head: OneHead, variant: Any, block: Block) -> Float[Array, "#B N D"]:
     """Call a function for each offset and head, and return the results as one array.
 
     Args:

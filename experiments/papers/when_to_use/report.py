@@ -229,16 +229,19 @@ def translation(results: Results) -> str:
     """Return a Markdown table of translators, with one row per method.
 
     The columns are the perplexity of the tokens of the translations, its difference from
-    Transformer-RPR, and BLEU.
+    Transformer-RPR, BLEU, and its difference from the Transformer.
     """
     name, base = settings.TRANSLATION, "relative_position"
     perplexities, bleu = (results.scores(name, metric) for metric in (METRIC, "bleu"))
     methods = [method for method in TRANSLATORS if method in perplexities]
+    translated = [method for method in methods if method in bleu]
     found = tables.minus(perplexities, METRIC, base, methods)
+    found_bleu = tables.minus(bleu, "bleu", "vanilla", translated)
     columns = [
         Column("perplexity", tables.mean_cells(perplexities[methods], METRIC, bold_best=True)),
         tables.difference_column(f"perplexity, minus {method_title(base)}", found, base),
-        Column("BLEU", tables.mean_cells(bleu[[one for one in methods if one in bleu]], "bleu")),
+        Column("BLEU", tables.mean_cells(bleu[translated], "bleu")),
+        tables.difference_column(f"BLEU, minus {method_title('vanilla')}", found_bleu, "vanilla"),
     ]
     return join("method", methods, columns)
 

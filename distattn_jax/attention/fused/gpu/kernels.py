@@ -188,8 +188,11 @@ class GpuKernels(KernelCalls):
             tables["positions"] = self.operands.positions
         batch, _, heads, _ = self.operands.query.shape
         body = BODIES[call.name](call, config.tile_shape)
-        order = BlockOrder(config, batch, heads, call.schedule.blocks, bool(body.summed))
-        order = order._replace(is_uneven=bool(body.summed) and have_uneven_work(self.operands))
+        sums_tables = bool(body.summed)
+        is_uneven = sums_tables and have_uneven_work(self.operands)
+        order = BlockOrder(
+            config, batch, heads, call.schedule.blocks, sums_tables, is_uneven=is_uneven
+        )
         inputs = KernelInputs(
             resident=resident,
             streamed=streamed,

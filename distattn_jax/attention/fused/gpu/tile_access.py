@@ -116,7 +116,7 @@ def make_context(
     for barrier in memory.tables_full.values():
         plgpu.barrier_wait(barrier.at[slot])
     buffers = {name: ref.at[buffer] for name, ref in memory.resident.items()}
-    part = *grid_index[:2], index_part(kernel, grid_index, warpgroup)
+    part = index_part(kernel, grid_index, warpgroup)
 
     def global_rows(name, start, length):
         ref = inputs.gathered[name] if name in inputs.gathered else outputs[name]
@@ -134,7 +134,10 @@ def make_context(
             name: mosaic.load_per_row(ref) for name, ref in buffers.items() if len(ref.shape) == 1
         },
         scalars=scalars,
-        skipped_sums={name: ref.at[*part] for name, ref in inputs.skipped_sums.items()},
+        skipped_sums={
+            name: ref.at[grid_index.example, grid_index.head, part]
+            for name, ref in inputs.skipped_sums.items()
+        },
         products=products,
         global_rows=global_rows,
         scratch={name: ref.at[warpgroup] for name, ref in memory.scratch.items()},

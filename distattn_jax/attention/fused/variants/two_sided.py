@@ -47,15 +47,15 @@ class TwoSidedView(KernelView):
             return form._replace(scoring=DotProductScoring(block.scale))
         variant = _with_bucket_products(variant)
         if has_factor:
-            own = dataclasses.replace(variant, bias=(), bias_parameters=())
-            arguments = (TwoSided.factor, own, block, LOG2E * block.scale)
+            factor_only = dataclasses.replace(variant, bias=(), bias_parameters=())
+            arguments = (TwoSided.factor, factor_only, block, LOG2E * block.scale)
             joins = variant.mapping in mappings.MAPPINGS.values()
             form = form._replace(factor_table=make_table(*arguments, joins_gradients=joins))
             if form.tolerance is not None:
                 form = form._replace(factor_bound=bound_table(*arguments))
         if has_bias:
-            own = dataclasses.replace(variant, weight=None, shape=())
-            arguments = (TwoSided.bias_sum, own, block, LOG2E)
+            bias_only = dataclasses.replace(variant, weight=None, shape=())
+            arguments = (TwoSided.bias_sum, bias_only, block, LOG2E)
             joins = FALLING.union((constant,)).issuperset(variant.bias)
             form = form._replace(bias_table=make_table(*arguments, joins_gradients=joins))
             if form.tolerance is not None:
